@@ -1,0 +1,47 @@
+"""Find the files of `data/`: the one place in the package that knows where they lie."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mooncake_companion.errors import CompanionError
+
+_PACKAGE = Path(__file__).parent
+
+
+def data_path(*parts: str) -> Path:
+    """Path of a file shipped with the project, such as ``data_path("presets", "nodes.toml")``.
+
+    An installed wheel carries `data/` inside the package; a checkout has it at its top.
+
+    Raises
+    ------
+    CompanionError
+        If the file is in neither place: the installation is incomplete.
+    """
+    for top in (_PACKAGE / "data", _PACKAGE.parents[1] / "data"):
+        if (found := top.joinpath(*parts)).exists():
+            return found
+    raise CompanionError(f"{'/'.join(('data', *parts))} is missing from this installation; reinstall the package")
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Give a temporary path beside `target`; rename it to `target` when the block ends well.
+
+    A reader never sees half a file, and a failed or interrupted block leaves the old one whole.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,183 @@
+"""Parameters that know their unit, range and meaning: declared once, checked once, then believed.
+
+A `Params` class is a frozen dataclass whose fields are made with `parameter`; its
+``__post_init__`` calls `check`. The command line, the chapters and the tests read the same
+declaration through `describe`.
+"""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mooncake_companion.errors import InputError
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One declared parameter.
+
+    Parameters
+    ----------
+    name : str
+    type : type
+        `bool`, `int`, `float` or `str`.
+    default : bool, int, float or str
+    unit : str
+        Unit as it is written after a number; empty for a plain number or a word.
+    low, high : float or None
+        Least and greatest value allowed, both included.
+    choices : tuple of str
+        The only values allowed; empty for any.
+    help : str
+        What it means, in one line.
+    """
+
+    name: str
+    type: type
+    default: Value
+    unit: str
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    help: str
+
+    @property
+    def range(self) -> str:
+        """The allowed values, in words."""
+        if self.choices:
+            return " | ".join(self.choices)
+        if self.low is not None and self.high is not None:
+            return f"{self.low:g} to {self.high:g}"
+        if self.low is not None:
+            return f"at least {self.low:g}"
+        if self.high is not None:
+            return f"at most {self.high:g}"
+        return "true | false" if self.type is bool else "any"
+
+    def parse(self, text: str) -> Value:
+        """Read the value from a command line.
+
+        Raises
+        ------
+        InputError
+            If `text` is not of the parameter's type or outside its range.
+        """
+        try:
+            value = _PARSERS[self.type](text)
+        except (ValueError, KeyError):
+            raise InputError(f"parameter {self.name}: {text!r} is not {_KINDS[self.type]}; {self._expected()}") from None
+        return self.validate(value)
+
+    def validate(self, value: Any) -> Value:
+        """Return `value`, as the declared type.
+
+        Raises
+        ------
+        InputError
+            If it has another type or lies outside the range; an int passes for a float.
+        """
+        if self.type is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.type:
+            raise InputError(f"parameter {self.name}: {value!r} is not {_KINDS[self.type]}; {self._expected()}")
+        if self.choices and value not in self.choices:
+            raise InputError(f"parameter {self.name}: {value!r} is not among its values; {self._expected()}")
+        if self.type in (int, float) and not self._in_range(value):
+            raise InputError(f"parameter {self.name}: {value!r} is out of range; {self._expected()}")
+        return typing.cast("Value", value)
+
+    def _in_range(self, value: float) -> bool:
+        return (
+            math.isfinite(value)
+            and (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+        )
+
+    def _expected(self) -> str:
+        return f"expected {self.range}{' ' + self.unit if self.unit else ''}, for example {self.default!r}"
+
+
+def _parse_int(text: str) -> int:
+    number = float(text) if "e" in text.lower() else int(text)
+    if number != int(number):
+        raise ValueError(text)
+    return int(number)
+
+
+_PARSERS: dict[type, typing.Callable[[str], Value]] = {
+    int: _parse_int,
+    float: float,
+    str: str,
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
+}
+_KINDS = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+
+
+def parameter(
+    default: Value,
+    *,
+    help: str,  # noqa: A002
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare a field of a `Params` class; see `Parameter` for the arguments."""
+    declared = {"unit": unit, "low": low, "high": high, "choices": choices, "help": help}
+    return dataclasses.field(default=default, metadata=declared)
+
+
+def describe(params: type) -> tuple[Parameter, ...]:
+    """List the parameters that a `Params` class declares, in its order."""
+    types = typing.get_type_hints(params)
+    return tuple(
+        Parameter(name=f.name, type=types[f.name], default=f.default, **f.metadata)
+        for f in dataclasses.fields(params)
+        if "help" in f.metadata
+    )
+
+
+def check(params: Any) -> None:
+    """Validate all fields of a `Params` instance; to be called from ``__post_init__``.
+
+    Raises
+    ------
+    InputError
+        Names the first field that is wrong, its value and what was expected.
+    """
+    for declared in describe(type(params)):
+        object.__setattr__(params, declared.name, declared.validate(getattr(params, declared.name)))
+
+
+def parse(params: type, given: Mapping[str, str]) -> dict[str, Value]:
+    """Read parameters from a command line, by the declaration of a `Params` class.
+
+    Raises
+    ------
+    InputError
+        For a name that is not declared (the valid ones are named) or an unfit value.
+    """
+    known = {p.name: p for p in describe(params)}
+    for name in given:
+        if name not in known:
+            raise InputError(f"unknown parameter {name!r}; valid ones are {', '.join(known)}")
+    return {name: known[name].parse(text) for name, text in given.items()}
+
+
+def require_positive(instance: object, *names: str) -> None:
+    """Check that the named fields of a dataclass are finite and above zero.
+
+    Raises
+    ------
+    InputError
+        Names the class, the field and the value.
+    """
+    for name in names:
+        value = getattr(instance, name)
+        if not (value > 0 and math.isfinite(value)):
+            raise InputError(f"{type(instance).__name__}.{name} must be positive and finite, got {value!r}")
