@@ -1,0 +1,44 @@
+"""The command `companion`: words to calls. Heavy imports happen inside the commands."""
+
+import sys
+
+import click
+
+from mooncake_companion import __version__
+from mooncake_companion.cli.book import build, cache, params, run
+from mooncake_companion.cli.traces import traces
+from mooncake_companion.errors import CompanionError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="companion")
+def companion() -> None:
+    """Run, change and cite every figure and number of the Mooncake papers.
+
+    \b
+    companion build                                   the whole book
+    companion params control-plane                    what a chapter lets you change
+    companion run control-plane -p prefill_nodes 6    the chapter again, with your values
+    companion traces list                             the request traces and where they are
+
+    Exit codes: 0 done, 1 it failed, 2 bad usage or bad input.
+    """
+
+
+for command in (build, params, run, traces, cache):
+    companion.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; an error of ours becomes one line and its exit code."""
+    try:
+        companion.main(standalone_mode=False)
+    except CompanionError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; nothing half-written was left behind", err=True)
+        sys.exit(1)
