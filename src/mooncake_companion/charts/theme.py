@@ -1,0 +1,141 @@
+"""The look of every figure: one theme, one palette, one way to finish a chart.
+
+Importing this module registers and enables the theme ``companion``. Only marks carry colours
+here; text and axes take theirs from the page that shows the chart (light or dark), and fall back
+to dark on white in an exported file.
+"""
+
+import os
+import re
+from typing import Any, TypeVar
+
+import altair as alt
+import pandas as pd
+
+MIME = "application/vnd.vegalite.v6+json"
+"""Output type of a chart in a notebook cell.
+
+Altair's own ``mimetype`` renderer says ``…v6.json``; without ``+json`` nbformat refuses a dict,
+and neither jupyter-cache nor papermill can store the output.
+"""
+
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+"""Font of exported files: the exporter carries it, so that its files are the same on every machine."""
+
+PALETTE = {
+    # The two kinds of work, as in Okabe and Ito's palette.
+    "prefill": "#0072B2",
+    "decode": "#D55E00",
+    # Tiers, from the fastest to the farthest.
+    "vram": "#AD6CD9",
+    "dram": "#21A63C",
+    "ssd": "#806040",
+    "network": "#46698C",
+    # Systems.
+    "mooncake": "#505FE5",
+    "vllm": "#CC2900",
+    "vllm_prefix": "#4C9954",
+    "vllm_chunked": "#B23EA7",
+    # Scheduling policies.
+    "global_cache_aware": "#6C8DD9",
+    "local_cache_aware": "#00A600",
+    "load_balancing": "#844CD9",
+    "random": "#BF7C60",
+    # What a paper reports, beside what is modelled.
+    "reported": "#767676",
+}
+"""One colour for one meaning in the whole project.
+
+Each has a contrast of at least 3:1 on the light and on the dark page. Colours of one group stay
+apart for readers with protanopia, deuteranopia and tritanopia; reported values are told from
+modelled ones by their shape as well.
+"""
+
+_KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_Chart = TypeVar("_Chart", bound=alt.TopLevelMixin)
+
+
+def colours(*names: str) -> alt.Scale:
+    """Colour scale that gives each named thing its own colour; the data hold the names.
+
+    >>> colours("prefill", "decode").to_dict()
+    {'domain': ['prefill', 'decode'], 'range': ['#0072B2', '#D55E00']}
+    """
+    return alt.Scale(domain=list(names), range=[PALETTE[name] for name in names])
+
+
+def finish(chart: _Chart, *, name: str, description: str, table: pd.DataFrame) -> _Chart:
+    """Give a chart what the book needs: its id, its text for those who don't see it, its origin.
+
+    Parameters
+    ----------
+    chart : altair chart
+    name : str
+        The figure's id, in kebab case; part of addresses, so it is for ever.
+    description : str
+        What the figure shows, in a sentence or two; read aloud by screen readers.
+    table : DataFrame
+        What the chart was drawn from; ``table.attrs["provenance"]`` goes into the chart.
+
+    Returns
+    -------
+    altair chart
+        A copy of `chart`.
+
+    Raises
+    ------
+    ValueError
+        If `name` is not in kebab case or `description` is empty.
+    """
+    if not _KEBAB.fullmatch(name):
+        raise ValueError(f"a figure's name is in kebab case, such as 'prefill-scheduling-ttft'; got {name!r}")
+    if not description.strip():
+        raise ValueError(f"figure {name!r} has no description; say in a sentence or two what it shows")
+    origin = {"companion": table.attrs.get("provenance", {})}
+    finished: _Chart = chart.properties(name=name, description=description, usermeta=origin)
+    return finished
+
+
+def _render(spec: dict[str, Any], **metadata: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Emit the chart's specification; the page draws it."""
+    return {MIME: spec, "text/plain": spec.get("description", "Vega-Lite chart")}, {MIME: metadata}
+
+
+@alt.theme.register("companion", enable=True)
+def _theme() -> alt.theme.ThemeConfig:
+    return {
+        "config": {
+            "font": FONT,
+            "view": {"continuousWidth": 560, "continuousHeight": 320, "stroke": None},
+            "axis": {
+                "domain": False,
+                "gridOpacity": 0.6,
+                "labelFontSize": 12,
+                "labelPadding": 6,
+                "tickSize": 4,
+                "titleFontSize": 12,
+                "titleFontWeight": "normal",
+                "titlePadding": 10,
+            },
+            "axisX": {"grid": False, "domain": True},
+            "header": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
+            "legend": {
+                "labelFontSize": 12,
+                "labelLimit": 320,
+                "orient": "top",
+                "symbolSize": 90,
+                "titleFontSize": 12,
+                "titleFontWeight": "normal",
+            },
+            "line": {"strokeWidth": 2.25},
+            "point": {"size": 70, "filled": True},
+            "text": {"fontSize": 12},
+            "title": {"anchor": "start", "fontSize": 14, "fontWeight": "bold"},
+        }
+    }
+
+
+alt.data_transformers.enable("default", max_rows=None)
+alt.renderers.register("companion", _render)
+if os.environ.get("COMPANION_BUILD"):  # set where the book or a rerun is built; elsewhere Altair's own
+    alt.renderers.enable("companion")
