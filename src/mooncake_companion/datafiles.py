@@ -24,7 +24,9 @@ def data_path(*parts: str) -> Path:
     for top in (_PACKAGE / "data", _PACKAGE.parents[1] / "data"):
         if (found := top.joinpath(*parts)).exists():
             return found
-    raise CompanionError(f"{'/'.join(('data', *parts))} is missing from this installation; reinstall the package")
+    raise CompanionError(
+        f"{'/'.join(('data', *parts))} is missing from this installation; reinstall the package"
+    )
 
 
 @contextmanager

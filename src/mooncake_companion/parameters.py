@@ -70,7 +70,9 @@ class Parameter:
         try:
             value = _PARSERS[self.type](text)
         except (ValueError, KeyError):
-            raise InputError(f"parameter {self.name}: {text!r} is not {_KINDS[self.type]}; {self._expected()}") from None
+            raise InputError(
+                f"parameter {self.name}: {text!r} is not {_KINDS[self.type]}; {self._expected()}"
+            ) from None
         return self.validate(value)
 
     def validate(self, value: Any) -> Value:
@@ -84,7 +86,9 @@ class Parameter:
         if self.type is float and type(value) is int:
             value = float(value)
         if type(value) is not self.type:
-            raise InputError(f"parameter {self.name}: {value!r} is not {_KINDS[self.type]}; {self._expected()}")
+            raise InputError(
+                f"parameter {self.name}: {value!r} is not {_KINDS[self.type]}; {self._expected()}"
+            )
         if self.choices and value not in self.choices:
             raise InputError(f"parameter {self.name}: {value!r} is not among its values; {self._expected()}")
         if self.type in (int, float) and not self._in_range(value):

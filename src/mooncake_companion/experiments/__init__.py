@@ -1,0 +1,1 @@
+"""Experiments: one module a figure or table, from frozen `Params` to a tidy table."""

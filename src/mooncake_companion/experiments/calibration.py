@@ -1,0 +1,145 @@
+"""Fit the model's constants to the papers' measurements of single actions.
+
+``python -m mooncake_companion.experiments.calibration`` writes ``data/calibration.toml`` anew.
+Nothing that is called a prediction is used here: FAST'25, Figure 14 gives the prefill
+constants, Figure 12 the network's.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import optimize, stats
+
+from mooncake_companion import reported
+from mooncake_companion.costs import Calibration, prefill_time, transfer_time
+from mooncake_companion.datafiles import data_path, replacing
+from mooncake_companion.hardware import load_node
+from mooncake_companion.llm import load_model
+
+THOUSAND_TOKENS = 1024
+"""How the papers' "8k" is read, in tokens; the readings of Figure 14 agree with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """One fitted constant with its 95 % confidence interval.
+
+    Parameters
+    ----------
+    value, low, high : float
+        In the constant's own unit.
+    fitted_on : str
+        The figure and rows that were used.
+    """
+
+    value: float
+    low: float
+    high: float
+    fitted_on: str
+
+
+def prefill_measurements() -> pd.DataFrame:
+    """Prefill seconds of FAST'25, Figure 14: both parts, five prompt lengths each.
+
+    Columns: ``input_tokens``, ``cached_tokens``, ``prefill_s``.
+    """
+    bars = reported.figure("fast25_fig14").query("component == 'prefill'")
+    input_tokens = bars["prompt_length"].str.removesuffix("k").astype(int) * THOUSAND_TOKENS
+    cached_tokens = (input_tokens * bars["prefix_cache_ratio_pct"] // 100).astype(int)
+    return pd.DataFrame(
+        {"input_tokens": input_tokens, "cached_tokens": cached_tokens, "prefill_s": bars["seconds"]}
+    ).reset_index(drop=True)
+
+
+def transfer_measurements() -> pd.DataFrame:
+    """Seconds by size of the transfer engine on 4 × 200 Gbit/s, FAST'25, Figure 12.
+
+    Columns: ``transferred_bytes``, ``transfer_s``.
+    """
+    line = reported.figure("fast25_fig12").query(
+        "nics == '4x200Gbps' and method == 'transfer engine' and clipped == 0"
+    )
+    return pd.DataFrame(
+        {"transferred_bytes": line["size_gb"] * 1e9, "transfer_s": line["latency_s"]}
+    ).reset_index(drop=True)
+
+
+def fit() -> dict[str, Fitted]:
+    """Fit all constants by least squares on the logarithm: relative errors weigh alike."""
+    return _fit_prefill() | _fit_network()
+
+
+def _fit_prefill() -> dict[str, Fitted]:
+    node, model, measured = load_node("a800"), load_model("llama3-70b"), prefill_measurements()
+    names = ("prefill_overhead_s", "linear_utilisation", "attention_utilisation")
+
+    def log_error(log_constants: np.ndarray) -> np.ndarray:
+        constants = dict(zip(names, np.exp(log_constants), strict=True))
+        modelled_s = prefill_time(
+            node,
+            model,
+            measured["input_tokens"].to_numpy(float),
+            measured["cached_tokens"].to_numpy(float),
+            calibration=Calibration(**constants, network_utilisation=1.0),
+        )
+        return np.asarray(np.log(modelled_s / measured["prefill_s"].to_numpy()))
+
+    return _intervals(names, log_error, (0.1, 0.5, 0.5), "FAST'25, Figure 14: the ten prefill bars")
+
+
+def _fit_network() -> dict[str, Fitted]:
+    nic_bytes_per_s, measured = 4 * 200e9 / 8, transfer_measurements()
+
+    def log_error(log_constants: np.ndarray) -> np.ndarray:
+        modelled_s = transfer_time(
+            nic_bytes_per_s,
+            measured["transferred_bytes"].to_numpy(),
+            calibration=Calibration(
+                prefill_overhead_s=1.0,
+                linear_utilisation=1.0,
+                attention_utilisation=1.0,
+                network_utilisation=float(np.exp(log_constants[0])),
+            ),
+        )
+        return np.asarray(np.log(modelled_s / measured["transfer_s"].to_numpy()))
+
+    where = "FAST'25, Figure 12: transfer engine on 4 × 200 Gbit/s, twelve sizes"
+    return _intervals(("network_utilisation",), log_error, (0.9,), where)
+
+
+def _intervals(names, log_error, start, fitted_on) -> dict[str, Fitted]:  # type: ignore[no-untyped-def]
+    found = optimize.least_squares(log_error, np.log(start), xtol=1e-14, ftol=1e-14, gtol=1e-14)
+    freedom = len(found.fun) - len(names)
+    covariance = np.linalg.inv(found.jac.T @ found.jac) * (found.fun @ found.fun) / freedom
+    half_widths = stats.t.ppf(0.975, freedom) * np.sqrt(np.diag(covariance))
+    return {
+        name: Fitted(
+            value=float(np.exp(x)), low=float(np.exp(x - h)), high=float(np.exp(x + h)), fitted_on=fitted_on
+        )
+        for name, x, h in zip(names, found.x, half_widths, strict=True)
+    }
+
+
+def write() -> None:
+    """Fit anew and replace ``data/calibration.toml``."""
+    target = data_path("README.md").with_name("calibration.toml")
+    lines = [
+        "# Fitted constants, written by `python -m mooncake_companion.experiments.calibration`.",
+        "# low and high bound the 95 % confidence interval.",
+    ]
+    for name, constant in fit().items():
+        lines += [
+            "",
+            f"[{name}]",
+            f"value = {constant.value:.4g}",
+            f"low = {constant.low:.4g}",
+            f"high = {constant.high:.4g}",
+            f'fitted_on = "{constant.fitted_on}"',
+        ]
+    with replacing(target) as part:
+        part.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    write()

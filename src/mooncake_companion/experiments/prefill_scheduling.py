@@ -1,0 +1,209 @@
+"""FAST'25, Figure 5: time to first token under four ways to pick a prefill node."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from mooncake_companion import reported, traces
+from mooncake_companion.costs import load_calibration
+from mooncake_companion.errors import InputError
+from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.parameters import check, parameter
+from mooncake_companion.simulator import Cluster, Routing, simulate
+
+TITLES = {
+    Routing.GLOBAL_CACHE_AWARE: "Global cache aware",
+    Routing.LOCAL_CACHE_AWARE: "Local cache aware",
+    Routing.LOAD_BALANCING: "Load balancing",
+    Routing.RANDOM: "Random",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params:
+    """The experiment's setting; the defaults are the paper's where it states them.
+
+    Stated in section 4.2: the conversation trace, 16 nodes, the four policies. Assumed: the
+    split into 8 prefill and 8 decode nodes, which is what the arXiv report states for the same
+    experiment on its own trace (its Figure 8); a cache of 3 million tokens a node, which section 5.3
+    states for another experiment; the threshold, of which `threshold_sweep` shows the effect.
+    """
+
+    trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
+    nodes: int = parameter(16, unit="nodes", low=2, high=64, help="nodes of the whole cluster")
+    prefill_nodes: int = parameter(
+        8, unit="nodes", low=1, high=63, help="nodes that prefill; the others decode"
+    )
+    kvcache_balancing_threshold: float = parameter(
+        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
+    )
+    cache_tokens_per_node: int = parameter(
+        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
+    )
+    nic_bytes_per_s: float = parameter(
+        100e9, unit="bytes/s", low=1e6, high=1e13, help="line rate of a node's network, each direction"
+    )
+    arrival_speedup: float = parameter(
+        1.0, low=0.01, high=100, help="replay the trace this many times as fast"
+    )
+    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
+    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    seed: int = parameter(0, low=0, high=2**32 - 1, help="of the random policy's choices")
+    replicates: int = parameter(
+        5, unit="runs", low=1, high=100, help="runs of the random policy, for its spread"
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.prefill_nodes >= self.nodes:
+            raise InputError(
+                f"parameter prefill_nodes: {self.prefill_nodes} leaves no node of {self.nodes} to decode; "
+                f"expected 1 to {self.nodes - 1}"
+            )
+
+    def cluster(self, routing: Routing, prefill_nodes: int) -> Cluster:
+        """The prefill pool of one run."""
+        return Cluster(
+            node=dataclasses.replace(load_node(self.node), nic_bytes_per_s=self.nic_bytes_per_s),
+            model=load_model(self.model),
+            calibration=load_calibration(),
+            prefill_nodes=prefill_nodes,
+            cache_tokens_per_node=self.cache_tokens_per_node,
+            routing=routing,
+            kvcache_balancing_threshold=self.kvcache_balancing_threshold,
+        )
+
+
+def run(params: Params) -> pd.DataFrame:
+    """Box-plot statistics of TTFT by policy for every split of the nodes, beside the paper's.
+
+    Returns
+    -------
+    DataFrame
+        A row for each policy and split (``origin`` "modelled"), and one for each policy as the paper
+        draws it (``origin`` "reported", at ``params.prefill_nodes``). Columns: ``origin``, ``policy``,
+        ``prefill_nodes``, ``whisker_low_s``, ``q1_s``, ``median_s``, ``q3_s``, ``whisker_high_s``,
+        ``mean_s``, ``mean_low_s``, ``mean_high_s`` (least and greatest mean over the replicates),
+        ``ratio_to_global`` (of the mean TTFT), ``hit_ratio`` (share of prompt tokens reused).
+
+    Notes
+    -----
+    Whiskers reach the last value within 1.5 interquartile ranges of the box; the paper does
+    not state its rule. The random policy runs `params.replicates` times at the chosen split,
+    once at the others; its box is that of all its runs together.
+    """
+    trace = _replayed(params)
+    modelled = [
+        _statistics(params, trace, routing, split) for split in range(1, params.nodes) for routing in Routing
+    ]
+    table = pd.concat([pd.DataFrame(modelled), _reported(params)], ignore_index=True)
+    table["ratio_to_global"] = table["mean_s"] / table.groupby(["origin", "prefill_nodes"])[
+        "mean_s"
+    ].transform("first")
+    table.attrs["provenance"] = _provenance(params, trace)
+    return table
+
+
+def comparison(table: pd.DataFrame, prefill_nodes: int) -> pd.DataFrame:
+    """Reported beside modelled mean TTFT and ratio to global, with the error of each.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `run` returns it.
+    prefill_nodes : int
+        The split to compare.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by policy: ``reported_s``, ``modelled_s``, ``error`` and ``reported_ratio``,
+        ``modelled_ratio``, ``ratio_error``; errors relative to the reported value.
+    """
+    chosen = table[table["prefill_nodes"] == prefill_nodes].pivot(index="policy", columns="origin")
+    columns = {}
+    for quantity, suffix in (("mean_s", "_s"), ("ratio_to_global", "_ratio")):
+        reported_value, modelled_value = chosen[quantity]["reported"], chosen[quantity]["modelled"]
+        columns["reported" + suffix] = reported_value
+        columns["modelled" + suffix] = modelled_value
+        columns["error" if suffix == "_s" else "ratio_error"] = modelled_value / reported_value - 1
+    return pd.DataFrame(columns).loc[list(TITLES.values())]
+
+
+def threshold_sweep(
+    params: Params, thresholds: tuple[float, ...] = (1, 1.5, 2, 3, 5, 10, 20, 50, 100)
+) -> pd.DataFrame:
+    """Mean TTFT and reuse of global cache-aware routing by ``kvcache_balancing_threshold``.
+
+    Columns: ``threshold``, ``mean_s``, ``hit_ratio``, ``fetched_share`` (of the reused tokens),
+    all at the split of `params`.
+    """
+    trace = _replayed(params)
+    rows = []
+    for threshold in thresholds:
+        varied = dataclasses.replace(params, kvcache_balancing_threshold=float(threshold))
+        result = simulate(trace, varied.cluster(Routing.GLOBAL_CACHE_AWARE, params.prefill_nodes))
+        rows.append(
+            {
+                "threshold": float(threshold),
+                "mean_s": result.ttft_s.mean(),
+                "hit_ratio": result.hit_ratio,
+                "fetched_share": result.fetched_tokens.sum() / max(1, result.cached_tokens.sum()),
+            }
+        )
+    table = pd.DataFrame(rows)
+    table.attrs["provenance"] = _provenance(params, trace)
+    return table
+
+
+def _replayed(params: Params) -> traces.Trace:
+    return traces.load(params.trace).sped_up(params.arrival_speedup)
+
+
+def _statistics(params: Params, trace: traces.Trace, routing: Routing, split: int) -> dict[str, object]:
+    runs = params.replicates if routing is Routing.RANDOM and split == params.prefill_nodes else 1
+    generators = np.random.default_rng(params.seed).spawn(runs)
+    results = [simulate(trace, params.cluster(routing, split), rng=rng) for rng in generators]
+    means_s = [result.ttft_s.mean() for result in results]
+    return {
+        "origin": "modelled",
+        "policy": TITLES[routing],
+        "prefill_nodes": split,
+        **box_statistics(np.concatenate([result.ttft_s for result in results])),
+        "mean_low_s": min(means_s),
+        "mean_high_s": max(means_s),
+        "hit_ratio": float(np.mean([result.hit_ratio for result in results])),
+    }
+
+
+def box_statistics(values_s: np.ndarray) -> dict[str, float]:
+    """Quartiles, mean and 1.5-IQR whiskers of a sample, in its unit."""
+    q1, median, q3 = np.quantile(values_s, (0.25, 0.5, 0.75))
+    reach = 1.5 * (q3 - q1)
+    return {
+        "whisker_low_s": float(values_s[values_s >= q1 - reach].min()),
+        "q1_s": float(q1),
+        "median_s": float(median),
+        "q3_s": float(q3),
+        "whisker_high_s": float(values_s[values_s <= q3 + reach].max()),
+        "mean_s": float(values_s.mean()),
+    }
+
+
+def _reported(params: Params) -> pd.DataFrame:
+    drawn = reported.figure("fast25_fig05").drop(columns="mean_marker_s")
+    drawn = drawn.rename(columns={"mean_printed_s": "mean_s"})
+    drawn["policy"] = drawn["policy"].str.capitalize()
+    return drawn.assign(origin="reported", prefill_nodes=params.prefill_nodes)
+
+
+def _provenance(params: Params, trace: traces.Trace) -> dict[str, object]:
+    return {
+        "trace": trace.name,
+        "trace_sha256": trace.sha256,
+        "trace_source": trace.source,
+        "parameters": dataclasses.asdict(params),
+    }

@@ -1,0 +1,43 @@
+"""What the papers report: printed numbers and digitized curves, as tidy tables.
+
+``data/reported/README.md`` says how they were read and how to cite them.
+"""
+
+from functools import cache
+
+import pandas as pd
+
+from mooncake_companion.datafiles import data_path
+from mooncake_companion.errors import InputError
+
+
+@cache
+def _read(name: str) -> pd.DataFrame:
+    return pd.read_csv(data_path("reported", f"{name}.csv"))
+
+
+def figure(name: str) -> pd.DataFrame:
+    """One figure's readings, such as ``figure("fast25_fig05")``; a fresh table at each call."""
+    return _read(name).copy()
+
+
+def claims() -> pd.DataFrame:
+    """All numbers that the papers state, a row each; a fresh table at each call."""
+    return _read("claims").copy()
+
+
+def claim(claim_id: str) -> float:
+    """The value of one claim, in the unit of its row.
+
+    Raises
+    ------
+    InputError
+        If there is no claim of that id, or its value is a word.
+    """
+    found = _read("claims").set_index("id")["value"]
+    if claim_id not in found.index:
+        raise InputError(f"no reported claim {claim_id!r}; data/reported/claims.csv lists them")
+    try:
+        return float(found[claim_id])
+    except ValueError:
+        raise InputError(f"reported claim {claim_id} is not a number: {found[claim_id]!r}") from None

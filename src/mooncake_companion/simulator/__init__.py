@@ -1,0 +1,24 @@
+"""The event model of the serving path: the only place where time passes.
+
+The names below are imported when first used, so that the reference engine can be had without
+NumPy, as in a browser.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mooncake_companion.simulator.reference import Cluster
+    from mooncake_companion.simulator.result import Result
+    from mooncake_companion.simulator.scheduler import Routing
+    from mooncake_companion.simulator.serving_path import simulate
+
+__all__ = ["Cluster", "Result", "Routing", "simulate"]
+
+_HOMES = {"Cluster": "reference", "Result": "result", "Routing": "scheduler", "simulate": "serving_path"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

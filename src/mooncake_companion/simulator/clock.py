@@ -1,0 +1,40 @@
+"""Simulated time: a heap of events with a written order for those of one instant."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+from enum import IntEnum
+
+
+class Order(IntEnum):
+    """What goes first among the events of one instant; within one kind, the older goes first."""
+
+    FREE = 0  # a prefill or a transfer ends: room and blocks appear
+    ARRIVE = 1  # a request arrives and Conductor decides, seeing what the above left
+
+
+class Clock:
+    """Calls events by time, then `Order`, then age: same input, same run."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._events: list[tuple[float, Order, int, Callable[[], None]]] = []
+        self._age = itertools.count()
+
+    def at(self, time_s: float, order: Order, act: Callable[[], None]) -> None:
+        """Have `act` called at `time_s`, in seconds from the trace's start.
+
+        Raises
+        ------
+        ValueError
+            If `time_s` lies in the past, or is no number.
+        """
+        if not time_s >= self.now_s:  # also refuses NaN
+            raise ValueError(f"event at {time_s} s, but the clock shows {self.now_s} s")
+        heapq.heappush(self._events, (time_s, order, next(self._age), act))
+
+    def run(self) -> None:
+        """Call events until none is left."""
+        while self._events:
+            self.now_s, _, _, act = heapq.heappop(self._events)
+            act()
