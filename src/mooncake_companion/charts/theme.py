@@ -7,6 +7,7 @@ to dark on white in an exported file.
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import altair as alt
@@ -55,13 +56,13 @@ _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _Chart = TypeVar("_Chart", bound=alt.TopLevelMixin)
 
 
-def colours(*names: str) -> alt.Scale:
-    """Colour scale that gives each named thing its own colour; the data hold the names.
+def colours(meanings: Mapping[str, str]) -> alt.Scale:
+    """Colour scale from what the data say to what it means in `PALETTE`.
 
-    >>> colours("prefill", "decode").to_dict()
-    {'domain': ['prefill', 'decode'], 'range': ['#0072B2', '#D55E00']}
+    >>> colours({"Global cache aware": "global_cache_aware"}).to_dict()
+    {'domain': ['Global cache aware'], 'range': ['#6C8DD9']}
     """
-    return alt.Scale(domain=list(names), range=[PALETTE[name] for name in names])
+    return alt.Scale(domain=list(meanings), range=[PALETTE[meaning] for meaning in meanings.values()])
 
 
 def finish(chart: _Chart, *, name: str, description: str, table: pd.DataFrame) -> _Chart:

@@ -1,0 +1,193 @@
+/* Draws the figures of a page: in its colours and fonts, in its width, in light and dark. */
+(() => {
+  "use strict";
+
+  const NARROW_PX = 560; // below this, parts of a figure stand below each other
+  const WIDEST_PX = 860;
+  const NARROWEST_PX = 220;
+  const PARTS = ["hconcat", "vconcat", "concat"];
+
+  const theme = () => (document.documentElement.dataset.theme === "dark" ? "dark" : "light");
+  const copy = value => JSON.parse(JSON.stringify(value));
+  const isObject = value => value !== null && typeof value === "object" && !Array.isArray(value);
+
+  function merged(one, other) {
+    const both = { ...one };
+    for (const [key, value] of Object.entries(other))
+      both[key] = isObject(value) && isObject(both[key]) ? merged(both[key], value) : value;
+    return both;
+  }
+
+  /* --- the page's look, as a Vega-Lite configuration ------------------------------------------ */
+
+  function look(narrow) {
+    const page = getComputedStyle(document.documentElement);
+    const variable = name => page.getPropertyValue(name).trim();
+    const text = variable("--pst-color-text-base");
+    const line = variable("--companion-rule");
+    const guide = { labelColor: text, titleColor: text };
+    return {
+      background: "transparent",
+      font: variable("--companion-figure-font"),
+      axis: { ...guide, domainColor: text, tickColor: text, gridColor: line },
+      header: guide,
+      legend: { ...guide, ...(narrow ? { columns: 1 } : {}) },
+      title: { color: text, subtitleColor: text },
+      style: { "guide-label": { fill: text }, "guide-title": { fill: text }, "group-title": { fill: text } },
+      view: { stroke: null },
+      aria: true,
+    };
+  }
+
+  /* --- a specification fitted to a width -------------------------------------------------------- */
+
+  const isComposed = spec =>
+    PARTS.some(key => key in spec) || "spec" in spec || "facet" in spec ||
+    ["row", "column", "facet"].some(channel => channel in (spec.encoding || {}));
+
+  function fitted(spec, width, excess) {
+    const narrow = width < NARROW_PX;
+    const fit = copy(spec);
+    fit.config = merged(fit.config || {}, look(narrow));
+    if (narrow) stack(fit);
+    if (isComposed(fit)) shrink(fit, excess);
+    else if (!isObject(fit.width)) { // {step: n} is a size of the marks, kept; the figure then scrolls
+      fit.width = Math.max(NARROWEST_PX, Math.min(width, WIDEST_PX));
+      fit.autosize = { type: "fit-x", contains: "padding" };
+    }
+    return fit;
+  }
+
+  function stack(spec) {
+    if (spec.hconcat) {
+      spec.vconcat = spec.hconcat;
+      delete spec.hconcat;
+    }
+    if (spec.concat || spec.facet || (spec.encoding || {}).facet) spec.columns = 1;
+    for (const key of PARTS) for (const part of spec[key] || []) stack(part);
+  }
+
+  /* Take `excess` pixels off a composed figure, shared among the views that stand side by side. */
+  function shrink(spec, excess) {
+    if (!excess) return;
+    const side = spec.hconcat || spec.concat;
+    const share = side ? excess / side.length : excess / (spec.columns || 1);
+    const inner = side || spec.vconcat || (spec.spec ? [spec.spec] : []);
+    for (const part of inner) {
+      if (isComposed(part)) shrink(part, share);
+      else part.width = Math.max(NARROWEST_PX / 2, width_of(part, spec) - share);
+    }
+    if (!inner.length) spec.width = Math.max(NARROWEST_PX / 2, width_of(spec, spec) - share);
+  }
+
+  const width_of = (view, top) =>
+    typeof view.width === "number" ? view.width : (((top.config || {}).view || {}).continuousWidth || 300);
+
+  /* --- one figure ------------------------------------------------------------------------------- */
+
+  class Figure {
+    constructor(box) {
+      this.box = box;
+      this.live = box.querySelector(".companion-live");
+      this.spec = JSON.parse(box.querySelector("script").textContent);
+      this.controls = [];
+    }
+
+    async draw() {
+      const kept = this.view ? this.controls.map(name => [name, this.view.signal(name)]) : [];
+      const width = Math.floor(this.box.clientWidth);
+      this.width = width;
+      await this.embed(fitted(this.spec, width, 0));
+      const excess = this.live.querySelector("svg").getBoundingClientRect().width - width;
+      if (isComposed(this.spec) && excess > 0) await this.embed(fitted(this.spec, width, excess));
+      for (const [name, value] of kept) this.view.signal(name, value);
+      await this.view.runAsync();
+      label(this.live);
+      this.box.dataset.state = "drawn";
+      const scrolls = this.box.scrollWidth > this.box.clientWidth;
+      if (scrolls) this.box.tabIndex = 0; // so that the keyboard can scroll it, too
+      else this.box.removeAttribute("tabindex");
+    }
+
+    async embed(spec) {
+      if (this.view) this.view.finalize();
+      const result = await vegaEmbed(this.live, spec, {
+        actions: false, renderer: "svg", ast: true, tooltip: { disableDefaultStyle: true },
+      });
+      this.view = result.view;
+      this.controls = (result.vgSpec.signals || []).filter(signal => signal.bind).map(signal => signal.name);
+    }
+
+    show() {
+      // One drawing after the other: a switch during a drawing is followed by a fresh one.
+      this.drawing = (this.drawing || Promise.resolve()).then(() => this.draw()).catch(error => {
+        this.box.dataset.state = "failed"; // the static image stays
+        console.error(`figure ${this.box.dataset.name}: ${error.message}`);
+      });
+      return this.drawing;
+    }
+  }
+
+  /* Vega names its controls for the eye only, and puts the labels of radio buttons into a label. */
+  function label(live) {
+    for (const bind of live.querySelectorAll(".vega-bind")) {
+      const outer = bind.querySelector(":scope > label");
+      const title = bind.querySelector(".vega-bind-name");
+      if (!outer || !title) continue;
+      const choices = bind.querySelector(".vega-bind-radio");
+      if (!choices) {
+        outer.querySelector("input, select").setAttribute("aria-label", title.textContent.trim());
+        continue;
+      }
+      const group = document.createElement("div");
+      group.setAttribute("role", "radiogroup");
+      group.setAttribute("aria-label", title.textContent.trim());
+      group.append(...outer.childNodes);
+      outer.replaceWith(group);
+    }
+  }
+
+  /* --- the theme's own page, where it fails readers of screens ----------------------------------- */
+
+  function mend() {
+    const named = "summary[aria-label], .search-button-field[aria-label], a.nav-link[aria-label], button.nav-link[aria-label]";
+    for (const element of document.querySelectorAll(named))
+      if (element.textContent.trim()) element.removeAttribute("aria-label"); // it contradicts the visible text
+    for (const list of document.querySelectorAll(".citation-list[role=list]"))
+      for (const item of list.children) item.setAttribute("role", "listitem");
+    for (const icon of document.querySelectorAll(".theme-switch-button .theme-switch")) {
+      icon.removeAttribute("title");
+      icon.setAttribute("aria-hidden", "true");
+    }
+    const logo = document.querySelector(".sidebar-primary-items__start > .sidebar-primary-item:first-child");
+    if (logo && !logo.closest("nav, [role=navigation]")) {
+      logo.setAttribute("role", "navigation");
+      logo.setAttribute("aria-label", "Book title");
+    }
+  }
+
+  function start() {
+    mend();
+    const figures = [...document.querySelectorAll(".companion-chart")].map(box => new Figure(box));
+    for (const figure of figures) figure.show();
+
+    let last = theme();
+    new MutationObserver(() => {
+      if (theme() === last) return;
+      last = theme();
+      for (const figure of figures) figure.show();
+    }).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+
+    let waiting;
+    addEventListener("resize", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => {
+        for (const figure of figures)
+          if (Math.abs(figure.box.clientWidth - figure.width) > 4) figure.show();
+      }, 150);
+    });
+  }
+
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
+})();

@@ -1,0 +1,323 @@
+"""The Sphinx side of the book: figures that live in the page, with nothing fetched from elsewhere.
+
+A chart's specification becomes a figure drawn in the page by scripts served from the book, a
+static image for print and for readers without scripts, a line that says what it was made from, and
+downloads. Executed outputs are kept until the sources, the data or the traces change.
+"""
+
+import hashlib
+import html
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+import yaml
+from docutils import nodes  # type: ignore[import-untyped]
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+from sphinx.util.osutil import relative_uri
+
+from mooncake_companion.errors import CompanionError
+from mooncake_companion.publish import figures
+from mooncake_companion.publish.kernel import use_this_interpreter
+
+MIME = "application/vnd.vegalite.v6+json"
+
+_log = logging.getLogger(__name__)
+_NUMERIC_PACKAGES = ("altair", "numpy", "pandas", "scipy")
+
+
+class ChartNode(nodes.General, nodes.Element):  # type: ignore[misc]
+    """A figure drawn in the page; holds `spec`."""
+
+
+class ChartNotesNode(nodes.General, nodes.Element):  # type: ignore[misc]
+    """What stands below a figure's caption: its origin and its downloads; holds `spec`."""
+
+
+class VegaLiteMime:
+    """Turns the output of a chart cell into a `ChartNode`; an entry point of MyST-NB."""
+
+    mime_priority_overrides = (("*", MIME, 1),)
+
+    @staticmethod
+    def handle_mime(renderer: Any, data: Any, inline: bool) -> list[nodes.Element] | None:
+        """Return the figure for a chart's output, None for any other output."""
+        if data.mime_type != MIME or inline:
+            return None
+        spec = data.content if isinstance(data.content, dict) else json.loads(data.string)
+        env = renderer.renderer.document.settings.env
+        for problem in _problems(spec, _figures(env)):
+            _log.warning(problem, location=env.docname, type="companion", subtype="figure")
+        _figures(env)[spec.setdefault("name", "unnamed")] = {"docname": env.docname, "spec": spec}
+        return [ChartNode("", spec=spec)]
+
+
+def _problems(spec: figures.Spec, known: dict[str, Any]) -> Iterator[str]:
+    name = spec.get("name")
+    if not name:
+        yield "a chart has no name; finish it with charts.theme.finish"
+    elif name in known:
+        yield f"two charts are named {name!r}, here and in {known[name]['docname']}"
+    if not spec.get("description"):
+        yield f"chart {name!r} has no description (alternative text)"
+    if (count := len(figures.tables(spec))) != 1:
+        yield f"chart {name!r} has {count} tables; join them into one tidy table, which readers can download"
+
+
+def _figures(env: BuildEnvironment) -> dict[str, Any]:
+    """Figures of the book by id, kept from build to build."""
+    return _kept(env, "companion_figures")
+
+
+def _stamps(env: BuildEnvironment) -> dict[str, Any]:
+    """Chapters with the stamp that their outputs were computed under, kept from build to build."""
+    return _kept(env, "companion_stamps")
+
+
+def _kept(env: BuildEnvironment, name: str) -> dict[str, Any]:
+    if not hasattr(env, name):
+        setattr(env, name, {})
+    found: dict[str, Any] = getattr(env, name)
+    return found
+
+
+# --- figures in the page ----------------------------------------------------------------------
+
+
+def add_notes(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the notes below each figure's caption, and see that its anchor is its id."""
+    for chart in list(doctree.findall(ChartNode)):
+        figure, anchor = chart.parent, f"fig-{chart['spec']['name']}"
+        notes = ChartNotesNode("", spec=chart["spec"])
+        if isinstance(figure, nodes.figure):
+            figure.append(nodes.legend("", notes))
+        else:
+            chart["ids"] = [anchor]
+            figure.insert(figure.index(chart) + 1, notes)
+        if anchor not in (figure["ids"] or chart["ids"]):
+            _log.warning(
+                "the cell of chart %r must say `mystnb: figure: name: %s`",
+                chart["spec"]["name"],
+                anchor,
+                location=app.env.docname,
+                type="companion",
+                subtype="figure",
+            )
+
+
+def _visit_chart(translator: Any, node: ChartNode) -> None:
+    spec = node["spec"]
+    name, description = html.escape(spec["name"]), html.escape(spec.get("description", ""))
+    anchor = f' id="{node["ids"][0]}"' if node["ids"] else ""
+    # Sorted and without "</", so that it is the same in every build and cannot end the script.
+    text = json.dumps(spec, separators=(",", ":"), sort_keys=True).replace("</", "<\\/")
+    translator.body.append(
+        f'<div class="companion-chart" data-name="{name}"{anchor}>'
+        '<div class="companion-live"></div>'
+        f'<img class="companion-static" src="{_download(translator, name, "svg")}" alt="{description}">'
+        f'<script type="application/json">{text}</script>'
+        "</div>"
+    )
+    raise nodes.SkipNode
+
+
+def _visit_notes(translator: Any, node: ChartNotesNode) -> None:
+    name = html.escape(node["spec"]["name"])
+    links = " ".join(
+        f'<a href="{_download(translator, name, ending)}" download>{label}'
+        f'<span class="visually-hidden"> of figure {name}</span></a>'
+        for ending, label in figures.KINDS.items()
+    )
+    origin = origin_html(figures.provenance(node["spec"]))
+    translator.body.append(
+        f'<div class="companion-notes">{origin}<p class="companion-downloads">Download: {links}</p></div>'
+    )
+    raise nodes.SkipNode
+
+
+def origin_html(provenance: dict[str, Any]) -> str:
+    """Say in small type what a figure was made from.
+
+    >>> origin_html({"trace_source": "released trace.", "parameters": {"nodes": 16}})[:58]
+    '<p class="companion-origin">Data: released trace. </p><deta'
+    """
+    source = str(provenance.get("trace_source", "")).rstrip(". ")
+    sentence = f'<p class="companion-origin">Data: {html.escape(source)}. </p>' if source else ""
+    parameters = provenance.get("parameters", {})
+    if not parameters:
+        return sentence
+    verb = "Drawn" if provenance.get("kind") == "reported" else "Modelled"
+    values = ", ".join(
+        f"<code>{html.escape(name)} = {html.escape(str(value))}</code>" for name, value in parameters.items()
+    )
+    return (
+        f'{sentence}<details class="companion-parameters">'
+        f"<summary>{verb} with {len(parameters)} parameters</summary><p>{values}</p></details>"
+    )
+
+
+def _download(translator: Any, name: str, ending: str) -> str:
+    builder = translator.builder
+    return relative_uri(builder.get_target_uri(builder.current_docname), f"figures/{name}.{ending}")
+
+
+def _skip(_translator: Any, _node: nodes.Element) -> None:
+    raise nodes.SkipNode
+
+
+def write_downloads(app: Sphinx, exception: Exception | None) -> None:
+    """Write the files of every figure that changed, and remove those of figures that are gone."""
+    if exception or app.builder.format != "html":
+        return
+    folder = Path(app.outdir, "figures")
+    folder.mkdir(exist_ok=True)
+    known = _figures(app.env)
+    for file in folder.iterdir():
+        if file.stem not in known:
+            file.unlink()
+    for name, figure in sorted(known.items()):
+        specification = folder / f"{name}.json"
+        if not specification.exists() or specification.read_text("utf-8") != figures.to_json(figure["spec"]):
+            figures.write_figure(figure["spec"], folder)
+
+
+# --- scripts out of installed packages ---------------------------------------------------------
+
+
+def serve_scripts(app: Sphinx) -> None:
+    """Have Vega and MathJax served from the book itself."""
+    if app.builder.format != "html":
+        return
+    scripts = Path(app.outdir, "_static", "js")
+    scripts.mkdir(parents=True, exist_ok=True)
+    bundle = f"vega-{figures.VEGA_LITE_VERSION}-{metadata.version('vl-convert-python')}.js"
+    if not (scripts / bundle).exists():
+        # Without a snippet of our own: the stubs demand one, the function does not.
+        code = vl_convert.javascript_bundle(vl_version=figures.VEGA_LITE_VERSION)  # type: ignore[call-arg]
+        (scripts / bundle).write_text(f"(()=>{{{code}}})();", "utf-8")
+    app.add_js_file(f"js/{bundle}", defer="defer")
+    app.add_js_file("js/figures.js", defer="defer")
+    installed = metadata.files("sphinx-mathjax-offline") or []
+    mathjax = next(file for file in installed if file.name == "tex-svg.js")
+    shutil.copyfile(str(mathjax.locate()), scripts / "tex-svg.js")
+    app.config.mathjax_path = "js/tex-svg.js"
+
+
+# --- outputs that follow sources, data and traces ----------------------------------------------
+
+
+def fetch_traces(app: Sphinx) -> None:
+    """Fetch the traces that the chapters use, once and before any of them runs.
+
+    Where one cannot be had, the chapter uses its stand-in and says so; the kernels are told not to
+    try again.
+    """
+    from mooncake_companion import traces
+
+    for name in app.config.companion_traces:
+        try:
+            traces.fetch(name)
+            _log.info("trace %s is at hand", name)
+        except CompanionError as error:
+            _log.info("trace %s: its stand-in will be used (%s)", name, error)
+    os.environ["MOONCAKE_OFFLINE"] = "1"
+    _kept(app.env, "companion_machine")["fingerprint"] = machine_fingerprint(traces.sources_fingerprint())
+
+
+def machine_fingerprint(traces_fingerprint: str) -> str:
+    """Say what a chapter's outputs depend on beside the files of the checkout."""
+    versions = [f"{package} {metadata.version(package)}" for package in _NUMERIC_PACKAGES]
+    return ", ".join([f"Python {platform.python_version()}", *versions, f"traces {traces_fingerprint}"])
+
+
+def stamp_source(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put a stamp of all that a chapter depends on where jupyter-cache looks: in its kernelspec.
+
+    A chapter may narrow what that is in its front matter, by ``depends_on: [data/presets, …]``.
+    """
+    if not source[0].startswith("---\n") or "\nkernelspec:\n" not in source[0]:
+        return
+    front, _, body = source[0][4:].partition("\n---\n")
+    front_matter = yaml.safe_load(front)
+    patterns = front_matter.pop("depends_on", app.config.companion_depends)
+    stamp = _stamp(app, patterns)
+    _stamps(app.env)[docname] = (patterns, stamp)
+    front_matter["kernelspec"]["companion_stamp"] = stamp
+    source[0] = f"---\n{yaml.safe_dump(front_matter, sort_keys=False)}---\n{body}"
+
+
+def outdated(
+    app: Sphinx, env: BuildEnvironment, _added: set[str], _changed: set[str], _removed: set[str]
+) -> list[str]:
+    """List the chapters whose sources, data or traces changed in content since they were read."""
+    return [
+        docname
+        for docname, (patterns, stamp) in _stamps(env).items()
+        if docname in env.found_docs and _stamp(app, patterns) != stamp
+    ]
+
+
+def _stamp(app: Sphinx, patterns: Iterable[str]) -> str:
+    return content_hash(Path(app.confdir), patterns, _kept(app.env, "companion_machine")["fingerprint"])
+
+
+def content_hash(root: Path, parts: Iterable[str], salt: str = "") -> str:
+    """Hash names and contents of all files in some parts of a folder.
+
+    Parameters
+    ----------
+    root : Path
+    parts : iterable of str
+        Files and folders, relative to `root`.
+    salt : str
+        Anything else that should change the hash.
+    """
+    digest = hashlib.sha256(salt.encode())
+    for part in parts:
+        files = [root / part] if (root / part).is_file() else sorted((root / part).rglob("*"))
+        for file in files:
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def purge(_app: Sphinx, env: BuildEnvironment, docname: str) -> None:
+    """Forget the figures and the stamp of a chapter that is read anew or gone."""
+    for name in [name for name, figure in _figures(env).items() if figure["docname"] == docname]:
+        del _figures(env)[name]
+    _stamps(env).pop(docname, None)
+
+
+def merge(_app: Sphinx, env: BuildEnvironment, docnames: list[str], other: BuildEnvironment) -> None:
+    """Take over the figures and stamps of chapters read by another process."""
+    _figures(env).update({k: v for k, v in _figures(other).items() if v["docname"] in docnames})
+    _stamps(env).update({k: v for k, v in _stamps(other).items() if k in docnames})
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    os.environ["COMPANION_BUILD"] = "1"  # the kernels inherit it, and draw charts for the page
+    use_this_interpreter(Path(app.doctreedir).parent / "kernel")
+    app.add_config_value("companion_depends", ["src", "data"], "env")
+    app.add_config_value("companion_traces", [], "env")
+    skipped: Any = dict.fromkeys(("latex", "text", "texinfo", "man"), (_skip, None))
+    app.add_node(ChartNode, html=(_visit_chart, None), **skipped)
+    app.add_node(ChartNotesNode, html=(_visit_notes, None), **skipped)
+    app.connect("builder-inited", serve_scripts)
+    app.connect("builder-inited", fetch_traces)
+    app.connect("source-read", stamp_source)
+    app.connect("env-get-outdated", outdated)
+    app.connect("env-purge-doc", purge)
+    app.connect("env-merge-info", merge)
+    app.connect("doctree-read", add_notes)
+    app.connect("build-finished", write_downloads)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
