@@ -10,11 +10,12 @@ import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from mooncake_companion.errors import InputError
 
 Value = bool | int | float | str
+P = typing.TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +92,9 @@ class Parameter:
             )
         if self.choices and value not in self.choices:
             raise InputError(f"parameter {self.name}: {value!r} is not among its values; {self._expected()}")
-        if self.type in (int, float) and not self._in_range(value):
+        if isinstance(value, (int, float)) and not self._in_range(value):
             raise InputError(f"parameter {self.name}: {value!r} is out of range; {self._expected()}")
-        return typing.cast("Value", value)
+        return cast("Value", value)
 
     def _in_range(self, value: float) -> bool:
         return (
@@ -140,7 +141,7 @@ def describe(params: type) -> tuple[Parameter, ...]:
     """List the parameters that a `Params` class declares, in its order."""
     types = typing.get_type_hints(params)
     return tuple(
-        Parameter(name=f.name, type=types[f.name], default=f.default, **f.metadata)
+        Parameter(name=f.name, type=types[f.name], default=cast("Value", f.default), **f.metadata)
         for f in dataclasses.fields(params)
         if "help" in f.metadata
     )
@@ -171,6 +172,22 @@ def parse(params: type, given: Mapping[str, str]) -> dict[str, Value]:
         if name not in known:
             raise InputError(f"unknown parameter {name!r}; valid ones are {', '.join(known)}")
     return {name: known[name].parse(text) for name, text in given.items()}
+
+
+def collect(params: type[P], names: Mapping[str, Any]) -> P:
+    """Build a `Params` from the variables of a chapter, as in ``collect(Params, locals())``.
+
+    Every declared parameter must be there; whatever else is there is passed over.
+
+    Raises
+    ------
+    InputError
+        For a missing parameter, or a value that its declaration does not allow.
+    """
+    declared = [p.name for p in describe(params)]
+    if missing := [name for name in declared if name not in names]:
+        raise InputError(f"no variable for parameter {', '.join(missing)}")
+    return params(**{name: names[name] for name in declared})
 
 
 def require_positive(instance: object, *names: str) -> None:

@@ -1,5 +1,5 @@
 """One function a figure: a tidy table becomes an Altair chart; nothing of ours is imported."""
 
-from mooncake_companion.charts import prefill_scheduling, theme
+from mooncake_companion.charts import prefill_scheduling, tables, theme
 
-__all__ = ["prefill_scheduling", "theme"]
+__all__ = ["prefill_scheduling", "tables", "theme"]

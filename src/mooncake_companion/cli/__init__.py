@@ -13,7 +13,7 @@ from mooncake_companion.errors import CompanionError
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="companion")
 def companion() -> None:
-    """Run, change and cite every figure and number of the Mooncake papers.
+    r"""Run, change and cite every figure and number of the Mooncake papers.
 
     \b
     companion build                                   the whole book

@@ -5,6 +5,7 @@ Nothing that is called a prediction is used here: FAST'25, Figure 14 gives the p
 constants, Figure 12 the network's.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,7 +109,12 @@ def _fit_network() -> dict[str, Fitted]:
     return _intervals(("network_utilisation",), log_error, (0.9,), where)
 
 
-def _intervals(names, log_error, start, fitted_on) -> dict[str, Fitted]:  # type: ignore[no-untyped-def]
+def _intervals(
+    names: Sequence[str],
+    log_error: Callable[[np.ndarray], np.ndarray],
+    start: Sequence[float],
+    fitted_on: str,
+) -> dict[str, Fitted]:
     found = optimize.least_squares(log_error, np.log(start), xtol=1e-14, ftol=1e-14, gtol=1e-14)
     freedom = len(found.fun) - len(names)
     covariance = np.linalg.inv(found.jac.T @ found.jac) * (found.fun @ found.fun) / freedom

@@ -160,7 +160,8 @@ def threshold_sweep(
 
 
 def _replayed(params: Params) -> traces.Trace:
-    return traces.load(params.trace).sped_up(params.arrival_speedup)
+    trace = traces.load(params.trace)
+    return dataclasses.replace(trace, arrival_s=trace.arrival_s / params.arrival_speedup)
 
 
 def _statistics(params: Params, trace: traces.Trace, routing: Routing, split: int) -> dict[str, object]:

@@ -17,6 +17,7 @@ hide behind computation; decode nodes are not modelled, so nothing here waits fo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from mooncake_companion.costs import Calibration, prefill_time, transfer_time
@@ -117,9 +118,7 @@ def replay(
     """
     pool = _PrefillPool(cluster, block_tokens, len(requests))
     for index, (request, draw) in enumerate(zip(requests, draws, strict=True)):
-        pool.clock.at(
-            request.arrival_s, Order.ARRIVE, lambda *, i=index, r=request, d=draw: pool.arrive(i, r, d)
-        )
+        pool.clock.at(request.arrival_s, Order.ARRIVE, partial(pool.arrive, index, request, draw))
     pool.clock.run()
     return Run([served for served in pool.served if served is not None], pool.caches.evictions)
 
