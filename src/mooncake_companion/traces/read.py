@@ -282,7 +282,7 @@ def _timestamp(value: Any) -> int | Decimal:
     expected = f"milliseconds from the trace's start, a number from 0 to {_LATEST_MS:.0e}"
     if type(value) not in (int, Decimal) or not 0 <= value <= _LATEST_MS:
         raise _BadLine("timestamp", value, expected)
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _seconds(timestamp_ms: int | Decimal) -> float:

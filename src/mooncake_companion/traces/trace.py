@@ -18,6 +18,10 @@ Origin = Literal["released", "standin", "file"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+_LEAST_TICKS = 3
+_TICK_JITTER = 0.01
+_STEADY_SHARE = 0.95
+
 _COLUMNS: dict[str, type] = {
     "arrival_s": np.float64,
     "input_tokens": np.int64,
@@ -237,6 +241,56 @@ def infinite_cache_hit_ratio(trace: Trace) -> float:
     """
     held = infinite_cache_leading_hits(trace) * trace.block_tokens
     return float(np.minimum(held, trace.input_tokens - 1).sum() / trace.input_tokens.sum())
+
+
+def tick_s(trace: Trace) -> float | None:
+    """Seconds between the instants at which requests arrive in groups; None if they do not.
+
+    The conversation trace has such ticks, every 3 s to within a few milliseconds.
+
+    >>> arrivals_s = (0.0, 0.0, 3.0, 3.0, 5.999, 9.0)
+    >>> tick_s(Trace.from_requests([(t, 100, 1, [i]) for i, t in enumerate(arrivals_s)]))
+    3.0
+    """
+    gaps_s = np.diff(np.unique(trace.arrival_s))
+    if len(gaps_s) < _LEAST_TICKS or 2 * len(gaps_s) > len(trace) + _LEAST_TICKS:
+        return None
+    usual_s = float(np.median(gaps_s))
+    steady = np.abs(gaps_s - usual_s) <= _TICK_JITTER * usual_s
+    return round(usual_s, 3) if steady.mean() >= _STEADY_SHARE else None
+
+
+def describe(trace: Trace) -> dict[str, str | int | float | None]:
+    """Measure a trace: sizes, lengths, arrivals and what could be reused of it.
+
+    Returns
+    -------
+    dict
+        Keys end in their unit; ``tick_s`` is None if requests do not arrive in ticks, and
+        ``requests_per_s`` if all arrive at once.
+    """
+    duration_s = trace.duration_s
+    table: dict[str, str | int | float | None] = {
+        "name": trace.name,
+        "origin": trace.origin,
+        "source": trace.source,
+        "sha256": trace.sha256,
+        "requests": len(trace),
+        "duration_s": duration_s,
+        "requests_per_s": len(trace) / duration_s if duration_s else None,
+        "instants": len(np.unique(trace.arrival_s)),
+        "tick_s": tick_s(trace),
+        "block_tokens": trace.block_tokens,
+        "blocks": len(trace.block_ids),
+        "distinct_blocks": len(np.unique(trace.block_ids)),
+        "infinite_cache_hit_ratio": infinite_cache_hit_ratio(trace),
+    }
+    for column in ("input_tokens", "output_tokens"):
+        lengths = getattr(trace, column)
+        table[f"{column}_mean"] = float(lengths.mean())
+        for percent in (0, 10, 50, 90, 99, 100):
+            table[f"{column}_p{percent}"] = float(np.percentile(lengths, percent))
+    return table
 
 
 def _check(trace: Trace) -> None:
