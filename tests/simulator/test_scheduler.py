@@ -1,0 +1,62 @@
+"""Algorithm 1 and its baselines on cases small enough to check by hand."""
+
+import pytest
+
+from mooncake_companion.simulator.scheduler import (
+    NO_NODE,
+    Estimates,
+    PrefillView,
+    Routing,
+    candidates,
+    choose,
+)
+
+# A token takes 1 s to compute and 0.125 s to move.
+ESTIMATES = Estimates(prefill_s=lambda n, p: float(n - p), transfer_s=lambda tokens: tokens / 8)
+
+
+def pick(routing, prefix_tokens, queue_s, *, threshold=2.0, draw=0.0):
+    view = PrefillView(input_tokens=100, prefix_tokens=prefix_tokens, queue_s=queue_s)
+    fetching = threshold if routing is Routing.GLOBAL_CACHE_AWARE else None
+    return choose(routing, candidates(view, ESTIMATES, balancing_threshold=fetching), draw)
+
+
+def test_a_node_far_behind_the_best_prefix_fetches_the_difference():
+    chosen = pick(Routing.GLOBAL_CACHE_AWARE, [80, 16], [50.0, 0.0])
+    assert (chosen.node, chosen.source_node) == (1, 0)
+    assert (chosen.local_tokens, chosen.fetched_tokens, chosen.reused_tokens) == (16, 64, 80)
+    assert chosen.ttft_s == 64 / 8 + 0.0 + 20.0
+
+
+def test_a_node_near_the_best_prefix_recomputes():
+    chosen = pick(Routing.GLOBAL_CACHE_AWARE, [80, 40], [50.0, 0.0], threshold=2.0)
+    assert (chosen.node, chosen.fetched_tokens, chosen.source_node) == (1, 0, NO_NODE)
+    assert chosen.ttft_s == 60.0
+
+
+def test_a_node_without_any_prefix_needs_no_division():
+    chosen = pick(Routing.GLOBAL_CACHE_AWARE, [8, 0], [100.0, 0.0], threshold=1e9)
+    assert (chosen.node, chosen.fetched_tokens) == (1, 8)
+    assert pick(Routing.GLOBAL_CACHE_AWARE, [0, 0], [0.0, 0.0]).fetched_tokens == 0
+
+
+def test_local_routing_weighs_queue_against_its_own_prefix_and_never_fetches():
+    assert pick(Routing.LOCAL_CACHE_AWARE, [80, 0], [70.0, 0.0]).node == 0
+    chosen = pick(Routing.LOCAL_CACHE_AWARE, [80, 0], [90.0, 0.0])
+    assert (chosen.node, chosen.fetched_tokens) == (1, 0)
+
+
+def test_load_balancing_looks_at_the_queue_alone():
+    assert pick(Routing.LOAD_BALANCING, [80, 0], [1.0, 0.5]).node == 1
+
+
+@pytest.mark.parametrize(("draw", "node"), [(0.0, 0), (0.49, 0), (0.5, 1), (0.999999, 1)])
+def test_random_follows_its_draw(draw, node):
+    assert pick(Routing.RANDOM, [80, 0], [1.0, 0.5], draw=draw).node == node
+
+
+@pytest.mark.parametrize("routing", [r for r in Routing if r is not Routing.RANDOM])
+def test_of_equal_nodes_the_lowest_is_chosen_and_is_the_source(routing):
+    assert pick(routing, [8, 8, 8], [1.0, 1.0, 1.0]).node == 0
+    view = PrefillView(input_tokens=100, prefix_tokens=[0, 8, 8], queue_s=[0.0] * 3)
+    assert candidates(view, ESTIMATES, balancing_threshold=1.0)[0].source_node == 1
