@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported, traces
-from mooncake_companion.costs import load_calibration
+from mooncake_companion.costs import load_calibration, prefill_time, transfer_time
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.llm import load_model, load_models
@@ -131,6 +131,22 @@ def comparison(table: pd.DataFrame, prefill_nodes: int) -> pd.DataFrame:
         columns["modelled" + suffix] = modelled_value
         columns["error" if suffix == "_s" else "ratio_error"] = modelled_value / reported_value - 1
     return pd.DataFrame(columns).loc[list(TITLES.values())]
+
+
+def block_times(params: Params) -> dict[str, float]:
+    """Seconds to compute, to fetch and to load from DRAM one block near the start of a prompt.
+
+    Keys: ``compute_s`` (without the overhead of a prefill), ``fetch_s``, ``load_s``.
+    """
+    cluster = params.cluster(Routing.GLOBAL_CACHE_AWARE, params.prefill_nodes)
+    node, calibration = cluster.node, cluster.calibration
+    block_bytes = traces.BLOCK_TOKENS * cluster.model.kv_bytes_per_token
+    computed_s = prefill_time(node, cluster.model, traces.BLOCK_TOKENS, calibration=calibration)
+    return {
+        "compute_s": computed_s - calibration.prefill_overhead_s,
+        "fetch_s": transfer_time(node.nic_bytes_per_s, block_bytes, calibration=calibration),
+        "load_s": block_bytes / node.host_to_device_bytes_per_s,
+    }
 
 
 def threshold_sweep(
