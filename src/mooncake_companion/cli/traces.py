@@ -43,7 +43,7 @@ def traces() -> None:
     A released trace is looked for in the folder that MOONCAKE_TRACES names, then in the download
     cache (or the folder MOONCAKE_CACHE), then downloaded. MOONCAKE_OFFLINE=1 forbids the download.
     Where a trace cannot be had, a generated stand-in takes its place, and its name says so.
-    """
+    """  # noqa: D301 - \b is for click
 
 
 @traces.command("list")
@@ -55,7 +55,7 @@ def list_(folder: Path | None, as_json: bool) -> None:
     \b
     companion traces list
     companion traces list --json | jq '.[] | select(.path == null) | .name'
-    """
+    """  # noqa: D301 - \b is for click
     from mooncake_companion.traces import has_standin, locate, registered
 
     rows = [
@@ -99,7 +99,7 @@ def fetch_(names: tuple[str, ...], folder: Path | None) -> None:
     \b
     companion traces fetch
     companion traces fetch conversation toolagent
-    """
+    """  # noqa: D301 - \b is for click
     from mooncake_companion.traces import fetch, registered
 
     if unknown := [name for name in names if name not in registered()]:
@@ -128,7 +128,7 @@ def describe_(trace: str, folder: Path | None, no_download: bool, as_json: bool)
     companion traces describe conversation
     companion traces describe conversation-standin
     companion traces describe ./mine.jsonl --json
-    """
+    """  # noqa: D301 - \b is for click
     from mooncake_companion.traces import describe, load
 
     table = describe(load(trace, download=not no_download, folder=folder))
@@ -165,7 +165,7 @@ def validate_(path: Path, most: int, block_tokens: int, as_json: bool) -> None:
     \b
     companion traces validate mine.jsonl
     companion traces validate mine.jsonl --json | jq '.problems[].line'
-    """
+    """  # noqa: D301 - \b is for click
     import dataclasses
 
     from mooncake_companion.traces import validate_jsonl
@@ -198,7 +198,7 @@ def generate_(name: str, output: Path, seed: int, requests: int | None) -> None:
     \b
     companion traces generate conversation -o conversation-standin.jsonl
     companion traces generate synthetic -o long.jsonl --seed 7 --requests 20000
-    """
+    """  # noqa: D301 - \b is for click
     import numpy as np
 
     from mooncake_companion.traces import generate, load_workload, registered, write_jsonl
@@ -219,7 +219,7 @@ def fit_(trace: str, output: Path) -> None:
 
     \b
     companion traces fit conversation -o data/workloads/conversation.toml
-    """
+    """  # noqa: D301 - \b is for click
     from mooncake_companion.datafiles import replacing
     from mooncake_companion.traces import load
     from mooncake_companion.traces.fit import fit_workload
