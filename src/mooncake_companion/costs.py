@@ -6,6 +6,7 @@ was fitted comes in as a `Calibration`; nothing here keeps state.
 
 import tomllib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mooncake_companion.datafiles import data_path
 from mooncake_companion.hardware import GpuNode
@@ -26,21 +27,73 @@ class Calibration:
         causal half of its FLOPs is counted.
     network_utilisation : float
         Share of the NICs' line rate that a transfer reaches.
+    decode_overhead_s : float
+        Seconds that a decode step takes whatever its batch.
+    hbm_utilisation : float
+        Share of the memory bandwidth that decode reaches.
+    decode_sequence_s : float
+        Seconds that each sequence adds to a step beyond memory and arithmetic; not fitted yet, 0.
     """
 
     prefill_overhead_s: float
     linear_utilisation: float
     attention_utilisation: float
     network_utilisation: float
+    decode_overhead_s: float
+    hbm_utilisation: float
+    decode_sequence_s: float = 0.0
 
     def __post_init__(self) -> None:
-        require_positive(self, *self.__slots__)
+        require_positive(
+            self,
+            "prefill_overhead_s",
+            "linear_utilisation",
+            "attention_utilisation",
+            "network_utilisation",
+            "decode_overhead_s",
+            "hbm_utilisation",
+        )
 
 
 def load_calibration() -> Calibration:
     """The fitted constants that ship with the project, from ``data/calibration.toml``."""
     constants = tomllib.loads(data_path("calibration.toml").read_text("utf-8"))
     return Calibration(**{name: row["value"] for name, row in constants.items()})
+
+
+class PrefillCost(NamedTuple):
+    """Prefill seconds as coefficients: a constant, one for each token and one for each pair."""
+
+    overhead_s: float
+    token_s: float
+    pair_s: float
+
+
+class DecodeCost(NamedTuple):
+    """Seconds of a decode step as coefficients, as `decode_seconds` takes them."""
+
+    overhead_s: float
+    weights_s: float
+    arithmetic_s: float
+    sequence_s: float
+    context_token_s: float
+
+
+def prefill_cost(node: GpuNode, model: TransformerModel, calibration: Calibration) -> PrefillCost:
+    """Coefficients of Equation 1 over what the node reaches of its peak; see `prefill_time`."""
+    return PrefillCost(
+        overhead_s=calibration.prefill_overhead_s,
+        token_s=model.linear_flops(1) / (calibration.linear_utilisation * node.flops_per_s),
+        pair_s=0.5 * model.attention_flops(1) / (calibration.attention_utilisation * node.flops_per_s),
+    )
+
+
+def prefill_seconds(
+    overhead_s: float, token_s: float, pair_s: float, input_tokens: Number, cached_tokens: Number
+) -> Number:
+    """Prefill time from its coefficients; the one formula that every engine evaluates."""
+    pairs = input_tokens * input_tokens - cached_tokens * cached_tokens
+    return overhead_s + token_s * (input_tokens - cached_tokens) + pair_s * pairs
 
 
 def prefill_time(
@@ -71,15 +124,61 @@ def prefill_time(
     FAST'25, Equation 1 over the node's peak, with one fitted utilisation for each of its two
     terms. Attention is counted causal: half of what the equation prints.
     """
-    linear_s = model.linear_flops(input_tokens, cached_tokens) / (
-        calibration.linear_utilisation * node.flops_per_s
+    return prefill_seconds(*prefill_cost(node, model, calibration), input_tokens, cached_tokens)
+
+
+def decode_cost(node: GpuNode, model: TransformerModel, calibration: Calibration) -> DecodeCost:
+    """Coefficients of a decode step: a roofline over memory and arithmetic; see `decode_step_time`."""
+    hbm_bytes_per_s = calibration.hbm_utilisation * node.gpus * node.hbm_bytes_per_s
+    return DecodeCost(
+        overhead_s=calibration.decode_overhead_s,
+        weights_s=model.parameters * model.element_bytes / hbm_bytes_per_s,
+        arithmetic_s=model.linear_flops(1) / (calibration.linear_utilisation * node.flops_per_s),
+        sequence_s=calibration.decode_sequence_s,
+        context_token_s=model.kv_bytes_per_token / hbm_bytes_per_s,
     )
-    attention_s = (
-        0.5
-        * model.attention_flops(input_tokens, cached_tokens)
-        / (calibration.attention_utilisation * node.flops_per_s)
-    )
-    return calibration.prefill_overhead_s + linear_s + attention_s
+
+
+def decode_seconds(
+    overhead_s: float,
+    weights_s: float,
+    arithmetic_s: float,
+    sequence_s: float,
+    context_token_s: float,
+    sequences: Number,
+    context_tokens: Number,
+) -> Number:
+    """Seconds of a decode step from its coefficients; the one formula that every engine evaluates."""
+    linear_s = max(weights_s, arithmetic_s * sequences)
+    return overhead_s + linear_s + sequence_s * sequences + context_token_s * context_tokens
+
+
+def decode_step_time(
+    node: GpuNode,
+    model: TransformerModel,
+    sequences: int,
+    context_tokens: int,
+    *,
+    calibration: Calibration,
+) -> float:
+    """Time in which every sequence of a batch gets one more token, in seconds.
+
+    Parameters
+    ----------
+    node, model : GpuNode, TransformerModel
+    sequences : int
+        Sequences in the batch, at least 1.
+    context_tokens : int
+        Tokens in the KV cache of all of them together.
+    calibration : Calibration
+
+    Notes
+    -----
+    A roofline. The linear layers take the longer of reading the weights and of their arithmetic
+    (Equation 1 for one token a sequence); attention reads the whole KV cache of the batch. To
+    that comes an overhead for each step and one for each sequence.
+    """
+    return float(decode_seconds(*decode_cost(node, model, calibration), sequences, context_tokens))
 
 
 def transfer_time(

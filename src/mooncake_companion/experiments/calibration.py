@@ -1,11 +1,12 @@
 """Fit the model's constants to the papers' measurements of single actions.
 
 ``python -m mooncake_companion.experiments.calibration`` writes ``data/calibration.toml`` anew.
-Nothing that is called a prediction is used here: FAST'25, Figure 14 gives the prefill
-constants, Figure 12 the network's.
+Nothing that is called a prediction is used here: FAST'25, Figure 14 gives the prefill and
+decode constants, Figure 12 the network's.
 """
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +14,27 @@ import pandas as pd
 from scipy import optimize, stats
 
 from mooncake_companion import reported
-from mooncake_companion.costs import Calibration, prefill_time, transfer_time
+from mooncake_companion.costs import Calibration, decode_step_time, prefill_time, transfer_time
 from mooncake_companion.datafiles import data_path, replacing
 from mooncake_companion.hardware import load_node
 from mooncake_companion.llm import load_model
 
 THOUSAND_TOKENS = 1024
 """How the papers' "8k" is read, in tokens; the readings of Figure 14 agree with it."""
+
+
+DECODED_TOKENS = 128
+"""Tokens in the decode bars of Figure 14."""
+
+_NODE, _MODEL = load_node("a800"), load_model("llama3-70b")
+_UNFITTED = Calibration(
+    prefill_overhead_s=1.0,
+    linear_utilisation=1.0,
+    attention_utilisation=1.0,
+    network_utilisation=1.0,
+    decode_overhead_s=1.0,
+    hbm_utilisation=1.0,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,56 +81,77 @@ def transfer_measurements() -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
+def decode_measurements() -> pd.DataFrame:
+    """Seconds of one decode step of a single request, FAST'25, Figure 14: both parts.
+
+    The bars hold 128 steps; the context is that of the middle one.
+    Columns: ``context_tokens``, ``step_s``.
+    """
+    bars = reported.figure("fast25_fig14").query("component == 'decode'")
+    input_tokens = bars["prompt_length"].str.removesuffix("k").astype(int) * THOUSAND_TOKENS
+    return pd.DataFrame(
+        {"context_tokens": input_tokens + DECODED_TOKENS // 2, "step_s": bars["seconds"] / DECODED_TOKENS}
+    ).reset_index(drop=True)
+
+
 def fit() -> dict[str, Fitted]:
     """Fit all constants by least squares on the logarithm: relative errors weigh alike."""
-    return _fit_prefill() | _fit_network()
+    return _fit_prefill() | _fit_network() | _fit_decode()
 
 
 def _fit_prefill() -> dict[str, Fitted]:
-    node, model, measured = load_node("a800"), load_model("llama3-70b"), prefill_measurements()
-    names = ("prefill_overhead_s", "linear_utilisation", "attention_utilisation")
+    measured = prefill_measurements()
 
-    def log_error(log_constants: np.ndarray) -> np.ndarray:
-        constants = dict(zip(names, np.exp(log_constants), strict=True))
-        modelled_s = prefill_time(
-            node,
-            model,
-            measured["input_tokens"].to_numpy(float),
-            measured["cached_tokens"].to_numpy(float),
-            calibration=Calibration(**constants, network_utilisation=1.0),
-        )
-        return np.asarray(np.log(modelled_s / measured["prefill_s"].to_numpy()))
+    def modelled_s(constants: Calibration) -> np.ndarray:
+        lengths = measured["input_tokens"].to_numpy(float), measured["cached_tokens"].to_numpy(float)
+        return np.asarray(prefill_time(_NODE, _MODEL, *lengths, calibration=constants))
 
-    return _intervals(names, log_error, (0.1, 0.5, 0.5), "FAST'25, Figure 14: the ten prefill bars")
+    start = {"prefill_overhead_s": 0.1, "linear_utilisation": 0.5, "attention_utilisation": 0.5}
+    where = "FAST'25, Figure 14: the ten prefill bars"
+    return _least_squares(start, modelled_s, measured["prefill_s"].to_numpy(), where)
 
 
 def _fit_network() -> dict[str, Fitted]:
-    nic_bytes_per_s, measured = 4 * 200e9 / 8, transfer_measurements()
+    measured = transfer_measurements()
 
-    def log_error(log_constants: np.ndarray) -> np.ndarray:
-        modelled_s = transfer_time(
-            nic_bytes_per_s,
-            measured["transferred_bytes"].to_numpy(),
-            calibration=Calibration(
-                prefill_overhead_s=1.0,
-                linear_utilisation=1.0,
-                attention_utilisation=1.0,
-                network_utilisation=float(np.exp(log_constants[0])),
-            ),
-        )
-        return np.asarray(np.log(modelled_s / measured["transfer_s"].to_numpy()))
+    def modelled_s(constants: Calibration) -> np.ndarray:
+        sizes = measured["transferred_bytes"].to_numpy()
+        return np.asarray(transfer_time(_NODE.nic_bytes_per_s, sizes, calibration=constants))
 
     where = "FAST'25, Figure 12: transfer engine on 4 × 200 Gbit/s, twelve sizes"
-    return _intervals(("network_utilisation",), log_error, (0.9,), where)
+    return _least_squares({"network_utilisation": 0.9}, modelled_s, measured["transfer_s"].to_numpy(), where)
 
 
-def _intervals(
-    names: Sequence[str],
-    log_error: Callable[[np.ndarray], np.ndarray],
-    start: Sequence[float],
+def _fit_decode() -> dict[str, Fitted]:
+    measured = decode_measurements()
+
+    def modelled_s(constants: Calibration) -> np.ndarray:
+        return np.array(
+            [
+                decode_step_time(_NODE, _MODEL, 1, tokens, calibration=constants)
+                for tokens in measured["context_tokens"].tolist()
+            ]
+        )
+
+    start = {"decode_overhead_s": 0.01, "hbm_utilisation": 0.5}
+    where = "FAST'25, Figure 14: the ten decode bars"
+    return _least_squares(start, modelled_s, measured["step_s"].to_numpy(), where)
+
+
+def _least_squares(
+    start: dict[str, float],
+    modelled_s: Callable[[Calibration], np.ndarray],
+    measured_s: np.ndarray,
     fitted_on: str,
 ) -> dict[str, Fitted]:
-    found = optimize.least_squares(log_error, np.log(start), xtol=1e-14, ftol=1e-14, gtol=1e-14)
+    def log_error(log_constants: np.ndarray) -> np.ndarray:
+        constants = dict(zip(start, np.exp(log_constants).tolist(), strict=True))
+        return np.asarray(np.log(modelled_s(dataclasses.replace(_UNFITTED, **constants)) / measured_s))
+
+    names = tuple(start)
+    found = optimize.least_squares(
+        log_error, np.log(list(start.values())), xtol=1e-14, ftol=1e-14, gtol=1e-14
+    )
     freedom = len(found.fun) - len(names)
     covariance = np.linalg.inv(found.jac.T @ found.jac) * (found.fun @ found.fun) / freedom
     half_widths = stats.t.ppf(0.975, freedom) * np.sqrt(np.diag(covariance))
