@@ -4,10 +4,10 @@
 
   const NARROW_PX = 560; // below this, parts of a figure stand below each other
   const WIDEST_PX = 860;
-  const NARROWEST_PX = 220;
+  const NARROWEST_PLOT_PX = 200; // a figure that would get less scrolls in its own box
   const PARTS = ["hconcat", "vconcat", "concat"];
 
-  const theme = () => (document.documentElement.dataset.theme === "dark" ? "dark" : "light");
+  const theme = () => document.documentElement.dataset.theme; // "auto" until the theme's script has run
   const copy = value => JSON.parse(JSON.stringify(value));
   const isObject = value => value !== null && typeof value === "object" && !Array.isArray(value);
 
@@ -33,6 +33,7 @@
       header: guide,
       legend: { ...guide, ...(narrow ? { columns: 1 } : {}) },
       title: { color: text, subtitleColor: text },
+      text: { color: text },
       style: { "guide-label": { fill: text }, "guide-title": { fill: text }, "group-title": { fill: text } },
       view: { stroke: null },
       aria: true,
@@ -52,7 +53,7 @@
     if (narrow) stack(fit);
     if (isComposed(fit)) shrink(fit, excess);
     else if (!isObject(fit.width)) { // {step: n} is a size of the marks, kept; the figure then scrolls
-      fit.width = Math.max(NARROWEST_PX, Math.min(width, WIDEST_PX));
+      fit.width = Math.min(width, WIDEST_PX) - excess;
       fit.autosize = { type: "fit-x", contains: "padding" };
     }
     return fit;
@@ -64,7 +65,8 @@
       delete spec.hconcat;
     }
     if (spec.concat || spec.facet || (spec.encoding || {}).facet) spec.columns = 1;
-    for (const key of PARTS) for (const part of spec[key] || []) stack(part);
+    for (const channel of Object.values(spec.encoding || {})) if (channel.legend) delete channel.legend.columns;
+    for (const key of [...PARTS, "layer"]) for (const part of spec[key] || []) stack(part);
   }
 
   /* Take `excess` pixels off a composed figure, shared among the views that stand side by side. */
@@ -75,9 +77,9 @@
     const inner = side || spec.vconcat || (spec.spec ? [spec.spec] : []);
     for (const part of inner) {
       if (isComposed(part)) shrink(part, share);
-      else part.width = Math.max(NARROWEST_PX / 2, width_of(part, spec) - share);
+      else part.width = Math.max(NARROWEST_PLOT_PX, width_of(part, spec) - share);
     }
-    if (!inner.length) spec.width = Math.max(NARROWEST_PX / 2, width_of(spec, spec) - share);
+    if (!inner.length) spec.width = Math.max(NARROWEST_PLOT_PX, width_of(spec, spec) - share);
   }
 
   const width_of = (view, top) =>
@@ -90,6 +92,8 @@
       this.box = box;
       this.live = box.querySelector(".companion-live");
       this.spec = JSON.parse(box.querySelector("script").textContent);
+      this.panel = box.querySelector(".companion-controls");
+      this.scroll = box.querySelector(".companion-scroll");
       this.controls = [];
     }
 
@@ -98,21 +102,29 @@
       const width = Math.floor(this.box.clientWidth);
       this.width = width;
       await this.embed(fitted(this.spec, width, 0));
-      const excess = this.live.querySelector("svg").getBoundingClientRect().width - width;
-      if (isComposed(this.spec) && excess > 0) await this.embed(fitted(this.spec, width, excess));
+      const excess = this.excess(width);
+      if (excess) await this.embed(fitted(this.spec, width, excess));
       for (const [name, value] of kept) this.view.signal(name, value);
       await this.view.runAsync();
-      label(this.live);
+      label(this.panel);
       this.box.dataset.state = "drawn";
-      const scrolls = this.box.scrollWidth > this.box.clientWidth;
-      if (scrolls) this.box.tabIndex = 0; // so that the keyboard can scroll it, too
-      else this.box.removeAttribute("tabindex");
+      const scrolls = this.scroll.scrollWidth > this.scroll.clientWidth;
+      if (scrolls) this.scroll.tabIndex = 0; // so that the keyboard can scroll it, too
+      else this.scroll.removeAttribute("tabindex");
+    }
+
+    /* Pixels that the drawing is too wide, or, below zero, that its plot is too narrow. */
+    excess(width) {
+      if (isComposed(this.spec))
+        return Math.max(0, this.live.querySelector("svg").getBoundingClientRect().width - width);
+      return isObject(this.spec.width) ? 0 : Math.min(0, this.view.width() - NARROWEST_PLOT_PX);
     }
 
     async embed(spec) {
       if (this.view) this.view.finalize();
+      this.panel.replaceChildren();
       const result = await vegaEmbed(this.live, spec, {
-        actions: false, renderer: "svg", ast: true, tooltip: { disableDefaultStyle: true },
+        actions: false, bind: this.panel, renderer: "svg", ast: true, logLevel: 1, tooltip: { disableDefaultStyle: true },
       });
       this.view = result.view;
       this.controls = (result.vgSpec.signals || []).filter(signal => signal.bind).map(signal => signal.name);
@@ -129,8 +141,8 @@
   }
 
   /* Vega names its controls for the eye only, and puts the labels of radio buttons into a label. */
-  function label(live) {
-    for (const bind of live.querySelectorAll(".vega-bind")) {
+  function label(panel) {
+    for (const bind of panel.querySelectorAll(".vega-bind")) {
       const outer = bind.querySelector(":scope > label");
       const title = bind.querySelector(".vega-bind-name");
       if (!outer || !title) continue;
@@ -188,6 +200,8 @@
     });
   }
 
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-  else start();
+  // After the theme's own script, which settles on light or dark in the same event.
+  const soon = () => setTimeout(start, 0);
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", soon);
+  else soon();
 })();

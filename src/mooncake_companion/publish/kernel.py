@@ -19,7 +19,8 @@ def use_this_interpreter(folder: Path) -> None:
     kernel = folder / "kernels" / KERNEL_NAME
     kernel.mkdir(parents=True, exist_ok=True)
     description = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        # Warnings off: one tells of unencrypted TCP at each start, though it never leaves the machine.
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR", "-f", "{connection_file}"],
         "display_name": "Python 3",
         "language": "python",
     }

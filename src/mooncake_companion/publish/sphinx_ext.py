@@ -24,6 +24,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.osutil import relative_uri
 
+from mooncake_companion import traces
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish import figures
 from mooncake_companion.publish.kernel import use_this_interpreter
@@ -92,37 +93,30 @@ def _kept(env: BuildEnvironment, name: str) -> dict[str, Any]:
 # --- figures in the page ----------------------------------------------------------------------
 
 
-def add_notes(app: Sphinx, doctree: nodes.document) -> None:
+def add_notes(_app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Put the notes below each figure's caption, and see that its anchor is its id."""
     for chart in list(doctree.findall(ChartNode)):
-        figure, anchor = chart.parent, f"fig-{chart['spec']['name']}"
+        figure, name = chart.parent, chart["spec"]["name"]
         notes = ChartNotesNode("", spec=chart["spec"])
         if isinstance(figure, nodes.figure):
             figure.append(nodes.legend("", notes))
         else:
-            chart["ids"] = [anchor]
             figure.insert(figure.index(chart) + 1, notes)
-        if anchor not in (figure["ids"] or chart["ids"]):
-            _log.warning(
-                "the cell of chart %r must say `mystnb: figure: name: %s`",
-                chart["spec"]["name"],
-                anchor,
-                location=app.env.docname,
-                type="companion",
-                subtype="figure",
-            )
+        if f"fig-{name}" not in figure["ids"]:
+            told = f"the cell of chart {name!r} must name its figure `fig-{name}` and give it a caption"
+            _log.warning(told, location=docname, type="companion", subtype="figure")
 
 
 def _visit_chart(translator: Any, node: ChartNode) -> None:
     spec = node["spec"]
     name, description = html.escape(spec["name"]), html.escape(spec.get("description", ""))
-    anchor = f' id="{node["ids"][0]}"' if node["ids"] else ""
     # Sorted and without "</", so that it is the same in every build and cannot end the script.
     text = json.dumps(spec, separators=(",", ":"), sort_keys=True).replace("</", "<\\/")
     translator.body.append(
-        f'<div class="companion-chart" data-name="{name}"{anchor}>'
-        '<div class="companion-live"></div>'
-        f'<img class="companion-static" src="{_download(translator, name, "svg")}" alt="{description}">'
+        f'<div class="companion-chart" data-name="{name}">'
+        '<div class="companion-controls"></div>'
+        '<div class="companion-scroll"><div class="companion-live"></div>'
+        f'<img class="companion-static" src="{_download(translator, name, "svg")}" alt="{description}"></div>'
         f'<script type="application/json">{text}</script>'
         "</div>"
     )
@@ -220,8 +214,6 @@ def fetch_traces(app: Sphinx) -> None:
     Where one cannot be had, the chapter uses its stand-in and says so; the kernels are told not to
     try again.
     """
-    from mooncake_companion import traces
-
     for name in app.config.companion_traces:
         try:
             traces.fetch(name)
@@ -318,6 +310,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-get-outdated", outdated)
     app.connect("env-purge-doc", purge)
     app.connect("env-merge-info", merge)
-    app.connect("doctree-read", add_notes)
+    app.connect("doctree-resolved", add_notes)
     app.connect("build-finished", write_downloads)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,160 @@
+"""Commands around the book: build it, run a chapter again, look after what is kept."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from mooncake_companion.errors import CompanionError
+
+_ROOT = click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The checkout; found from the working directory if not given.",
+)
+
+
+@click.command()
+@_ROOT
+@click.option("-q", "--quiet", is_flag=True, help="Say only where the page is, or what is wrong.")
+def build(root: Path | None, quiet: bool) -> None:
+    """Build the whole book and say where its first page is.
+
+    Every warning is an error. Chapters run again only if the sources, the data or the traces they
+    use have changed.
+
+    \b
+    companion build
+    companion build --quiet
+    """  # noqa: D301 - \b is for click
+    from mooncake_companion.publish.build import build_book
+    from mooncake_companion.publish.project import find_root
+
+    click.echo(build_book(find_root(root), quiet=quiet))
+
+
+@click.command()
+@click.argument("chapter")
+@click.option("--json", "as_json", is_flag=True, help="For programs: a list of objects.")
+def params(chapter: str, as_json: bool) -> None:
+    """List what CHAPTER lets you change: name, type, default, unit, range and meaning.
+
+    \b
+    companion params control-plane
+    companion params control-plane --json
+    """  # noqa: D301 - \b is for click
+    from mooncake_companion.publish.chapters import find_chapter
+
+    rows = [
+        {
+            "name": declared.name,
+            "type": declared.type.__name__,
+            "default": declared.default,
+            "unit": declared.unit,
+            "range": declared.range,
+            "help": declared.help,
+        }
+        for declared in find_chapter(chapter).parameters
+    ]
+    click.echo(json.dumps(rows, indent=1, ensure_ascii=False) if as_json else _aligned(rows))
+
+
+@click.command()
+@click.argument("chapter")
+@click.option(
+    "-p", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="Change a parameter; repeatable."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the results, replaced if it holds an earlier rerun; runs/CHAPTER if not given.",
+)
+@click.option("--no-html", is_flag=True, help="Leave out the page, which takes the longer part of the time.")
+@_ROOT
+def run(
+    chapter: str, given: tuple[tuple[str, str], ...], out: Path | None, no_html: bool, root: Path | None
+) -> None:
+    """Run CHAPTER again with your values.
+
+    Leaves the executed notebook, the page in the book's look (html/CHAPTER.html), every figure as
+    SVG, PNG, JSON and CSV (figures/), and what made them (provenance.json). The same values give the
+    same figures, byte for byte. A run that fails or is interrupted leaves an earlier result whole.
+
+    \b
+    companion run control-plane -p prefill_nodes 6
+    companion run control-plane -p trace my-requests.jsonl -p seed 7 --out runs/mine
+    companion run control-plane --no-html
+
+    `companion params CHAPTER` lists the names.
+    """  # noqa: D301 - \b is for click
+    from mooncake_companion.parameters import parse
+    from mooncake_companion.publish.chapters import find_chapter
+    from mooncake_companion.publish.project import find_root
+    from mooncake_companion.publish.rerun import rerun
+
+    found = find_chapter(chapter)
+    values = parse(found.params, dict(given))
+    top = find_root(root)
+    done = rerun(top, found, values, out or top / "runs" / chapter, html=not no_html)
+    click.echo(done.page or done.folder)
+
+
+@click.group()
+def cache() -> None:
+    """Show or remove what is kept between builds: outputs of chapters and downloaded traces.
+
+    \b
+    companion cache path
+    companion cache clear book
+    companion cache clear --yes
+    """  # noqa: D301 - \b is for click
+
+
+@cache.command("path")
+@_ROOT
+def cache_path(root: Path | None) -> None:
+    """Say where each cache lies."""
+    click.echo("\n".join(f"{name}\t{folder}" for name, folder in _cache_folders(root).items()))
+
+
+@cache.command("clear")
+@click.argument("names", nargs=-1, type=click.Choice(["book", "traces"]))
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@_ROOT
+def cache_clear(names: tuple[str, ...], yes: bool, root: Path | None) -> None:
+    """Remove the caches, or only those named; all in them can be made or downloaded again."""
+    from mooncake_companion.publish.cache import clear
+
+    chosen = [folder for name, folder in _cache_folders(root).items() if not names or name in names]
+    there = [folder for folder in chosen if folder.exists()]
+    if not there:
+        click.echo("nothing to remove")
+        return
+    if not yes:
+        click.confirm("Remove " + " and ".join(map(str, there)) + "?", abort=True)
+    click.echo("\n".join(f"removed {folder}" for folder in clear(there)))
+
+
+def _cache_folders(root: Path | None) -> dict[str, Path]:
+    from mooncake_companion.publish.cache import cache_folders
+    from mooncake_companion.publish.project import find_root
+
+    try:
+        top = find_root(root)
+    except CompanionError:
+        if root is not None:
+            raise
+        top = None  # an installed package without a checkout still has traces
+    return cache_folders(top)
+
+
+def _aligned(rows: Sequence[Mapping[str, object]]) -> str:
+    """Lay out rows as a table; the last column is not padded."""
+    columns = list(rows[0])
+    lines = [columns, *([str(row[column]) for column in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

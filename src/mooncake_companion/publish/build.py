@@ -1,0 +1,76 @@
+"""Build the book, and say in a few lines why it could not be built."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from mooncake_companion.errors import CompanionError
+
+_JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COMPLAINT = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b|^\S*(Error|Exception)\b.*:")
+_NOISE = re.compile(
+    r"IPKernelApp|There was an error in building|Look above for|Exception occurred:|RuntimeError:$"
+    r"|An error occurred while executing|ExecutionError: /"
+)
+_MOST_LINES = 12
+
+
+def build_book(root: Path, *, quiet: bool = False) -> Path:
+    """Build the book with every warning an error.
+
+    Parameters
+    ----------
+    root : Path
+        As `project.find_root` returns it.
+    quiet : bool
+        Keep the progress of the build from the terminal.
+
+    Returns
+    -------
+    Path
+        The book's first page.
+
+    Raises
+    ------
+    CompanionError
+        If the build fails; the message holds the lines that say why.
+    """
+    run_jupyter_book(root, "-W", "-n", "--keep-going", quiet=quiet)
+    return root / "_build" / "html" / "index.html"
+
+
+def run_jupyter_book(source: Path, *options: str, quiet: bool) -> None:
+    """Run Jupyter Book on a folder with this interpreter.
+
+    Raises
+    ------
+    CompanionError
+        If it fails; the message holds the lines that say why.
+    """
+    command = [sys.executable, "-c", _JUPYTER_BOOK, "build", str(source), *options]
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
+    if done.returncode:
+        raise CompanionError(f"the book could not be built:\n{useful_lines(done.stderr)}")
+
+
+def useful_lines(log: str) -> str:
+    r"""Pick the lines of a build's log that say what is wrong, each once.
+
+    >>> useful_lines("reading sources\na.md:3: WARNING: unknown reference\ndone")
+    'a.md:3: WARNING: unknown reference'
+    """
+    lines = [line.strip() for line in _COLOUR.sub("", log).splitlines() if line.strip()]
+    told = [line for line in lines if _COMPLAINT.search(line) and not _NOISE.search(line)]
+    kept = list(dict.fromkeys(told or lines[-_MOST_LINES:]))
+    more = [f"… and {len(kept) - _MOST_LINES} more"] if len(kept) > _MOST_LINES else []
+    return "\n".join([*kept[:_MOST_LINES], *more])

@@ -1,0 +1,74 @@
+"""The chapters that can be run again, and what each lets a reader change."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mooncake_companion.errors import InputError
+from mooncake_companion.experiments import prefill_scheduling
+from mooncake_companion.parameters import Parameter, describe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """A chapter with parameters.
+
+    Parameters
+    ----------
+    name : str
+        As in its address and its file.
+    params : type
+        The `Params` class whose fields the chapter's cell tagged ``parameters`` sets.
+    """
+
+    name: str
+    params: type
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What can be changed, in the declared order."""
+        return describe(self.params)
+
+    def notebook(self, root: Path) -> Path:
+        """Path of the chapter's text notebook in a checkout."""
+        return root / "book" / f"{self.name}.md"
+
+
+CHAPTERS = {
+    chapter.name: chapter for chapter in (Chapter(name="control-plane", params=prefill_scheduling.Params),)
+}
+
+
+def find_chapter(name: str) -> Chapter:
+    """Look up a chapter by its name.
+
+    Raises
+    ------
+    InputError
+        If there is none; the message names those there are.
+    """
+    if name not in CHAPTERS:
+        raise InputError(f"no chapter {name!r} with parameters; there are {', '.join(CHAPTERS)}")
+    return CHAPTERS[name]
+
+
+def literals(source: str) -> dict[str, Any]:
+    r"""Read a cell tagged ``parameters``: plain names set to plain literals, and nothing else.
+
+    >>> literals("nodes = 16\nmodel = 'llama3-70b'")
+    {'nodes': 16, 'model': 'llama3-70b'}
+
+    Raises
+    ------
+    ValueError
+        If the cell holds anything that papermill could misread.
+    """
+    values = {}
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                values[name] = ast.literal_eval(value)
+            case _:
+                raise ValueError(f"not a plain NAME = LITERAL: {ast.unparse(statement)}")
+    return values

@@ -1,0 +1,69 @@
+"""What made a rerun: enough to make it again, and the same from run to run but for the date."""
+
+import datetime
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mooncake_companion import __version__
+
+PACKAGES = ("altair", "jupyter-book", "numpy", "pandas", "papermill", "scipy", "sphinx", "vl-convert-python")
+"""Packages whose version can change a number or a drawing."""
+
+_MADE_FROM = ("src", "data", "book", "_config.yml")
+
+
+def record(
+    root: Path, chapter: str, parameters: Mapping[str, Any], figure_origins: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Describe a rerun.
+
+    Parameters
+    ----------
+    root : Path
+        The checkout.
+    chapter : str
+    parameters : mapping
+        All of them, defaults included.
+    figure_origins : list of dict
+        What the run's figures say of themselves; the trace is taken from there, as that is
+        what was replayed.
+
+    Returns
+    -------
+    dict
+        Only ``created`` differs between two equal runs.
+    """
+    replayed = next((origin for origin in figure_origins if "trace" in origin), {})
+    return {
+        "companion_version": __version__,
+        "commit": commit(root),
+        "chapter": chapter,
+        "parameters": dict(parameters),
+        "trace": replayed.get("trace"),
+        "trace_sha256": replayed.get("trace_sha256"),
+        "python": platform.python_version(),
+        "packages": {package: metadata.version(package) for package in PACKAGES},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def commit(root: Path) -> str | None:
+    """Name the commit of a checkout, with ``+dirty`` if it was changed; None outside git."""
+    head = _git(root, "rev-parse", "HEAD")
+    if head is None:
+        return None
+    return head + ("+dirty" if _git(root, "status", "--porcelain", "--", *_MADE_FROM) else "")
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False
+        )
+    except OSError:  # git is not installed
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,282 @@
+"""Run a chapter again with other parameters, and leave a page, a notebook and the figures.
+
+The run is made in a folder beside its target and renamed at the end: an interrupted or failed run
+leaves the earlier result whole.
+"""
+
+import copy
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jupytext  # type: ignore[import-untyped]
+import nbformat
+import papermill  # type: ignore[import-untyped]
+import yaml
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+from mooncake_companion import traces
+from mooncake_companion.charts.theme import MIME
+from mooncake_companion.errors import CompanionError, InputError
+from mooncake_companion.parameters import Value, describe
+from mooncake_companion.publish import figures, provenance
+from mooncake_companion.publish.build import run_jupyter_book
+from mooncake_companion.publish.chapters import Chapter
+from mooncake_companion.publish.kernel import KERNEL_NAME, use_this_interpreter
+
+Notebook = nbformat.NotebookNode
+
+_RECORD = "provenance.json"
+_LINK_TO_CHAPTER = re.compile(r"\]\((?!references\.md)([a-z0-9-]+)\.md(#[^)]*)?\)")
+_SHOWN_CHARACTERS = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """Where a finished rerun lies.
+
+    Parameters
+    ----------
+    folder : Path
+    page : Path or None
+        Its page in the book's look; None if none was asked for.
+    """
+
+    folder: Path
+    page: Path | None
+
+
+def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *, html: bool = True) -> Rerun:
+    """Run a chapter with some parameters changed.
+
+    Parameters
+    ----------
+    root : Path
+        The checkout.
+    chapter : Chapter
+    given : mapping
+        Values by name, of the declared types, as `parameters.parse` returns them.
+    out : Path
+        The folder to make or, if it holds an earlier rerun, to replace.
+    html : bool
+        Whether to make the page as well.
+
+    Raises
+    ------
+    InputError
+        If the values do not go together, or `out` holds something else.
+    CompanionError
+        If a cell of the chapter fails.
+    """
+    _require_replaceable(out)
+    values = _checked(chapter, given)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        made = Path(scratch, "made")
+        (made / "figures").mkdir(parents=True)
+        notebook = _execute(root, chapter, values, Path(scratch))
+        _write_notebook(notebook, made / "notebook.ipynb")
+        specs = _specs(notebook)
+        for spec in specs:
+            figures.write_figure(spec, made / "figures")
+        everything = _with_defaults(chapter, values)
+        origins = [figures.provenance(spec) for spec in specs]
+        recorded = provenance.record(root, chapter.name, everything, origins)
+        made.joinpath(_RECORD).write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        if html:
+            _write_page(root, chapter, values, notebook, Path(scratch, "site"), made / "html")
+        _replace(out, made, Path(scratch, "earlier"))
+    return Rerun(folder=out, page=out / "html" / f"{chapter.name}.html" if html else None)
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+def _checked(chapter: Chapter, given: Mapping[str, Value]) -> dict[str, Value]:
+    """See that the values go together, and have the trace at hand before anything runs."""
+    values = dict(given)
+    trace = values.get("trace", "")
+    if isinstance(trace, str) and Path(trace).is_file():
+        values["trace"] = str(Path(trace).resolve())  # the chapter runs in another folder
+    params = chapter.params(**values)
+    if hasattr(params, "trace"):
+        traces.load(params.trace)
+    return values
+
+
+def _with_defaults(chapter: Chapter, values: Mapping[str, Value]) -> dict[str, Value]:
+    return {
+        declared.name: values.get(declared.name, declared.default) for declared in describe(chapter.params)
+    }
+
+
+# --- execution --------------------------------------------------------------------------------
+
+
+def read_notebook(path: Path) -> Notebook:
+    """Read a chapter's text notebook, the same each time."""
+    notebook: Notebook = jupytext.read(path)
+    notebook.metadata.pop("jupytext", None)
+    notebook.metadata.kernelspec = {"name": KERNEL_NAME, "display_name": "Python 3", "language": "python"}
+    return notebook
+
+
+def _execute(root: Path, chapter: Chapter, values: Mapping[str, Value], scratch: Path) -> Notebook:
+    notebook = read_notebook(chapter.notebook(root))
+    with _environment(COMPANION_BUILD="1", MOONCAKE_OFFLINE="1"):
+        use_this_interpreter(scratch / "kernel")
+        try:
+            done = papermill.execute_notebook(
+                notebook,
+                None,
+                parameters=dict(values),
+                kernel_name=KERNEL_NAME,
+                cwd=str(root / "book"),
+                progress_bar=sys.stderr.isatty(),
+            )
+        except papermill.PapermillExecutionError as error:
+            raise CompanionError(_failure(chapter, error)) from None
+        except (CellTimeoutError, DeadKernelError) as error:
+            raise CompanionError(f"chapter {chapter.name}: {_first_line(str(error))}") from None
+    return _without_run_metadata(done)
+
+
+def _failure(chapter: Chapter, error: papermill.PapermillExecutionError) -> str:
+    cell = f"cell [{error.exec_count}] `{_first_line(error.source)}`"
+    return f"chapter {chapter.name}, {cell}: {error.ename}: {_first_line(error.evalue)}"
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    first = lines[0] if lines else ""
+    return first if len(first) <= _SHOWN_CHARACTERS else first[:_SHOWN_CHARACTERS] + "…"
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Set variables for a while; what the block sets beside them is undone, too."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _without_run_metadata(notebook: Notebook) -> Notebook:
+    """Drop clock times and random ids, so that equal runs leave equal notebooks."""
+    notebook.metadata.pop("papermill", None)
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        for key in ("papermill", "execution"):
+            cell.metadata.pop(key, None)
+    return notebook
+
+
+def _write_notebook(notebook: Notebook, path: Path) -> None:
+    nbformat.validate(notebook)
+    path.write_text(nbformat.writes(notebook), "utf-8")  # type: ignore[no-untyped-call]
+
+
+def _specs(notebook: Notebook) -> list[figures.Spec]:
+    return [
+        output.data[MIME]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if MIME in output.get("data", {})
+    ]
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def _write_page(
+    root: Path, chapter: Chapter, values: Mapping[str, Value], notebook: Notebook, site: Path, target: Path
+) -> None:
+    """Build the run as a page in the book's look, with the book's configuration and nothing executed."""
+    config = yaml.safe_load((root / "_config.yml").read_text("utf-8"))
+    shutil.copytree(root / "book" / "_static", site / "book" / "_static")
+    for file in config["bibtex_bibfiles"]:
+        shutil.copy(root / file, site / file)
+    shutil.copy(root / "book" / "references.md", site)
+    page = _told(chapter, values, notebook, config["sphinx"]["config"]["html_baseurl"])
+    _write_notebook(page, site / f"{chapter.name}.ipynb")
+    contents = {"format": "jb-book", "root": chapter.name, "chapters": [{"file": "references"}]}
+    site.joinpath("_config.yml").write_text(yaml.safe_dump(_page_config(config), sort_keys=False), "utf-8")
+    site.joinpath("_toc.yml").write_text(yaml.safe_dump(contents), "utf-8")
+    run_jupyter_book(site, quiet=True)
+    shutil.move(site / "_build" / "html", target)
+
+
+def _page_config(config: dict[str, Any]) -> dict[str, Any]:
+    changed = copy.deepcopy(config)
+    changed["execute"] = {"execute_notebooks": "off"}
+    changed["exclude_patterns"] = ["_build"]
+    changed["sphinx"]["config"] |= {
+        "include_patterns": ["**"],
+        "html_baseurl": "",
+        "companion_traces": [],
+        # What stands in other chapters is not in this one page.
+        "suppress_warnings": ["myst.xref_missing", "ref.numref", "ref.ref"],
+    }
+    return changed
+
+
+def _told(chapter: Chapter, values: Mapping[str, Value], notebook: Notebook, book_url: str) -> Notebook:
+    """Say below the title that this is a rerun, and lead links to other chapters to the published book."""
+    page = copy.deepcopy(notebook)
+    for cell in page.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _LINK_TO_CHAPTER.sub(rf"]({book_url}book/\1.html\2)", cell.source)
+    title, _, text = page.cells[0].source.partition("\n")
+    page.cells[0].source = f"{title}\n\n{notice(chapter, values)}\n{text}"
+    return page
+
+
+def notice(chapter: Chapter, values: Mapping[str, Value]) -> str:
+    """Say, as MyST text, that a page is a rerun and with which changed parameters."""
+    defaults = {declared.name: declared.default for declared in chapter.parameters}
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
+    lines = [f"- `{name} = {value}` (published: `{defaults[name]}`)" for name, value in changed.items()]
+    said = (
+        "This page was made with changed parameters:"
+        if lines
+        else "This page was made with the published values."
+    )
+    return "\n".join(
+        [
+            ":::{admonition} A rerun, not the published chapter",
+            ":class: important companion-rerun",
+            said,
+            "",
+            *lines,
+            "",
+            "Sentences that state a finding were written for the published values.",
+            ":::",
+        ]
+    )
+
+
+# --- the folder -------------------------------------------------------------------------------
+
+
+def _require_replaceable(out: Path) -> None:
+    if out.exists() and not (out / _RECORD).exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(
+            f"--out {out}: holds something other than a rerun; name another folder or empty this one"
+        )
+
+
+def _replace(out: Path, made: Path, earlier: Path) -> None:
+    if out.exists():
+        out.rename(earlier)
+    made.rename(out)
