@@ -75,10 +75,13 @@ def test_the_committed_statistics_are_those_of_the_released_trace(released):
 
 
 def test_the_stand_in_is_like_the_released_trace(released):
-    """Hit ratios within 2 points, length quantiles within 5 % or, where that is less, one token."""
+    """Length quantiles within 5 % or, where that is less, one token; hit ratios as said below.
+
+    An infinite cache within 2 points; LRU caches within 3, as small ones depend on the shortest ages.
+    """
     for what, (real, made) in fidelity(released, standin(released.name)).items():
         if "hit ratio" in what:
-            assert made == pytest.approx(real, abs=0.02), what
+            assert made == pytest.approx(real, abs=0.03 if "LRU" in what else 0.02), what
         elif "quantile" in what:
             assert made == pytest.approx(real, rel=0.05, abs=1.0), what
 
@@ -102,7 +105,8 @@ def test_fitting_a_generated_trace_finds_what_it_was_made_from(name):
     np.testing.assert_allclose(again.load_by_time, workload.load_by_time, atol=0.15)
     middle = slice(8, -8)
     np.testing.assert_allclose(again.input_tokens[middle], workload.input_tokens[middle], rtol=0.05)
-    np.testing.assert_allclose(again.age_s[middle], workload.age_s[middle], rtol=0.3)
+    np.testing.assert_allclose(again.age_s[middle], workload.age_s[middle], rtol=0.3, atol=5.0)
+    np.testing.assert_allclose(again.parent_turns, workload.parent_turns, atol=0.1)
 
 
 @given(trace=traces())

@@ -14,7 +14,15 @@ from mooncake_companion.traces.trace import (
     infinite_cache_leading_hits,
     tick_s,
 )
-from mooncake_companion.traces.workload import CLASS_LEVELS, CLASSES, LEVELS, Row, Workload
+from mooncake_companion.traces.workload import (
+    CLASS_LEVELS,
+    CLASSES,
+    LEVELS,
+    TURN_CLASSES,
+    Row,
+    Workload,
+    turn_class,
+)
 
 _TIME_PARTS = 12
 _DIGITS = 6
@@ -62,6 +70,7 @@ class _Links:
     reused_blocks: Ints
     age_s: Floats
     left_blocks: Ints
+    parent_turn: Ints
 
 
 def _links(trace: Trace) -> _Links:
@@ -69,11 +78,13 @@ def _links(trace: Trace) -> _Links:
     reused = infinite_cache_leading_hits(trace)
     blocks = np.diff(trace.block_offsets)
     parent = np.full(len(trace), -1, dtype=np.int64)
+    turn = np.zeros(len(trace), dtype=np.int64)
     latest: dict[int, int] = {}
     for request in range(len(trace)):
         ids = trace.blocks_of(request).tolist()
         if reused[request] > shared:
             parent[request] = latest[ids[reused[request] - 1]]
+            turn[request] = turn[parent[request]] + 1
         latest.update(dict.fromkeys(ids, request))
     return _Links(
         shared_blocks=shared,
@@ -82,6 +93,7 @@ def _links(trace: Trace) -> _Links:
         reused_blocks=reused,
         age_s=trace.arrival_s - trace.arrival_s[parent],
         left_blocks=blocks[parent] - reused,
+        parent_turn=turn[parent],
     )
 
 
@@ -142,8 +154,15 @@ def _reuse(trace: Trace, links: _Links, classes: Ints) -> dict[str, Any]:
         "repeat_share": _row(np.asarray(repeats), 4),
         "reused_share": tuple(rows),
         "age_s": _knots(links.age_s[links.continues], LEVELS),
+        "parent_turns": _turn_shares(links),
         "left_blocks": _knots(links.left_blocks[grows], LEVELS),
     }
+
+
+def _turn_shares(links: _Links) -> Row:
+    classes = [turn_class(turn) for turn in links.parent_turn[links.continues].tolist()]
+    counts = np.bincount(classes, minlength=TURN_CLASSES) if classes else np.ones(TURN_CLASSES)
+    return _row(counts / counts.sum(), 4)
 
 
 def _knots(values: Ints | Floats, levels: Row) -> Row:

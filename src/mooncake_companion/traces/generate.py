@@ -7,10 +7,24 @@ import numpy as np
 import numpy.typing as npt
 
 from mooncake_companion.traces.trace import BLOCK_TOKENS, Floats, Ints, Trace, make_trace
-from mooncake_companion.traces.workload import CLASS_LEVELS, LEVELS, Workload, at_levels, length_class
+from mooncake_companion.traces.workload import (
+    CLASS_LEVELS,
+    LEVELS,
+    TURN_CLASSES,
+    Workload,
+    at_levels,
+    length_class,
+    turn_class,
+)
 
-_BLOCKS_PER_E_FOLD = 4.0
+_BLOCKS_PER_E_FOLD = 8.0
 """When a parent is chosen: a miss in length by so many blocks weighs as one in age by a factor e."""
+
+_E_FOLDS_PER_TURN_CLASS = 0.3
+"""And a miss by one turn class weighs as one in age by so many factors of e."""
+
+_MOST_CHANGE = 0.1
+"""Share of its length by which a request may change to fit the one that it continues."""
 
 
 def generate(
@@ -122,7 +136,9 @@ class _Plan:
         blocks = -(-input_tokens // BLOCK_TOKENS)
         share = _by_class(workload.reused_share, classes, rng.random(count))
         self.reused_blocks = np.minimum(np.rint(share * blocks).astype(np.int64), blocks - 1)
-        self.left_blocks = np.rint(at_levels(LEVELS, workload.left_blocks, rng.random(count)))
+        left = np.rint(at_levels(LEVELS, workload.left_blocks, rng.random(count)))
+        self.left_blocks = np.maximum(left - 1, 0)  # of the full ones; the last is mostly partial
+        self.parent_turn = np.searchsorted(np.cumsum(workload.parent_turns)[:-1], rng.random(count))
         self.age_s = _ages(workload, arrival_s, rng.random(count))
 
 
@@ -141,90 +157,102 @@ def _ages(workload: Workload, arrival_s: Floats, u: Floats) -> Floats:
 def _share(
     workload: Workload, arrival_s: Floats, input_tokens: npt.NDArray[np.int64], plan: _Plan
 ) -> list[list[int]]:
-    """Block ids of each request; a repeat also takes over the length of what it repeats."""
+    """Block ids of each request; `input_tokens` is changed where a request takes after its parent."""
     shared = list(range(workload.shared_blocks))
-    fresh = len(shared) if shared else 0
+    fresh = len(shared)
     ends = _OpenEnds(arrival_s.tolist())
     made: list[list[int]] = []
     for request, tokens in enumerate(input_tokens.tolist()):
-        parent, reused = -1, 0
-        if plan.continues[request]:
-            parent, reused = _parent(ends, plan, request, -(-tokens // BLOCK_TOKENS), len(shared))
+        parent = _parent(ends, plan, request, tokens, len(shared)) if plan.continues[request] else -1
+        head = shared[: tokens // BLOCK_TOKENS]
         if parent >= 0 and plan.repeats[request]:
-            input_tokens[request] = tokens = int(input_tokens[parent])
-            reused = len(made[parent])
-        head = made[parent][:reused] if parent >= 0 else shared[: tokens // BLOCK_TOKENS]
+            tokens, head = int(input_tokens[parent]), made[parent]
+        elif parent >= 0:
+            tokens, reused = _fitted(ends.full_blocks[parent], plan, request, tokens, len(shared))
+            head = made[parent][:reused]
+        input_tokens[request] = tokens
         new = -(-tokens // BLOCK_TOKENS) - len(head)
         made.append([*head, *range(fresh, fresh + new)])
         fresh += new
-        ends.add(request, tokens // BLOCK_TOKENS)
+        ends.add(request, tokens // BLOCK_TOKENS, parent)
     return made
 
 
-def _parent(ends: "_OpenEnds", plan: _Plan, request: int, blocks: int, shared: int) -> tuple[int, int]:
-    """Choose whom a request continues and how many blocks it shares; (-1, 0) if there is nobody."""
-    age_s = float(plan.age_s[request])
+def _parent(ends: "_OpenEnds", plan: _Plan, request: int, tokens: int, shared: int) -> int:
+    """Choose whom a request continues; -1 if there is nobody, or nothing beyond the shared blocks."""
+    age_s, turn = float(plan.age_s[request]), int(plan.parent_turn[request])
     if plan.repeats[request]:
-        return ends.take(request, age_s, least=0, full=blocks - 1), blocks
+        return ends.take(request, age_s, turn, least=0, full=tokens // BLOCK_TOKENS)
     reused = int(plan.reused_blocks[request])
     if reused <= shared:
-        return -1, 0
-    left = max(int(plan.left_blocks[request]) - 1, 0)
-    parent = ends.take(request, age_s, least=shared + 1, full=reused + left)
-    if parent < 0:
-        return -1, 0
-    return parent, max(min(ends.full_blocks[parent] - left, blocks - 1), shared + 1)
+        return -1
+    return ends.take(request, age_s, turn, least=shared + 1, full=reused + int(plan.left_blocks[request]))
+
+
+def _fitted(full: int, plan: _Plan, request: int, tokens: int, shared: int) -> tuple[int, int]:
+    """Length and reused blocks of a request that continues one of `full` blocks.
+
+    If the two nearly fit, the request becomes as much longer or shorter as its parent is; else
+    it keeps its length and reuses what it can.
+    """
+    reused = max(full - int(plan.left_blocks[request]), shared + 1)
+    change = reused - int(plan.reused_blocks[request])
+    if abs(change) <= max(1, _MOST_CHANGE * tokens // BLOCK_TOKENS):
+        return tokens + change * BLOCK_TOKENS, reused
+    return tokens, min(reused, -(-tokens // BLOCK_TOKENS) - 1)
 
 
 class _OpenEnds:
-    """Requests that nobody has continued yet, by their full blocks and in order of arrival."""
+    """Requests that nobody has continued yet, by turn class and full blocks, in order of arrival."""
 
     def __init__(self, arrival_s: list[float]) -> None:
         self._arrival_s = arrival_s
-        self._by_full: dict[int, list[int]] = {}
+        self._alike: dict[tuple[int, int], list[int]] = {}
         self._most = 0
+        self._turns: list[int] = []
         self.full_blocks: list[int] = []
 
-    def add(self, request: int, full: int) -> None:
+    def add(self, request: int, full: int, parent: int) -> None:
+        self._turns.append(0 if parent < 0 else self._turns[parent] + 1)
         self.full_blocks.append(full)
-        self._by_full.setdefault(full, []).append(request)
+        self._alike.setdefault((turn_class(self._turns[request]), full), []).append(request)
         self._most = max(self._most, full)
 
-    def take(self, request: int, age_s: float, *, least: int, full: int) -> int:
-        """Take the request nearest in age to `age_s` and in length to `full` blocks, at least `least`.
+    def take(self, request: int, age_s: float, turn: int, *, least: int, full: int) -> int:
+        """Take the request nearest to an age, a turn class and a number of full blocks, at least `least`.
 
         Returns -1 if there is none.
         """
-        best, best_cost, best_place = -1, math.inf, (0, 0)
+        best, best_cost = None, math.inf
         now_s = self._arrival_s[request]
         for distance in range(self._most + full + 1):
             if distance / _BLOCKS_PER_E_FOLD >= best_cost:
                 break
-            for blocks in {full - distance, full + distance}:
-                at, misfit = self._nearest(blocks, now_s, age_s) if blocks >= least else (-1, math.inf)
-                if misfit + distance / _BLOCKS_PER_E_FOLD < best_cost:
-                    best_cost = misfit + distance / _BLOCKS_PER_E_FOLD
-                    best, best_place = self._by_full[blocks][at], (blocks, at)
-        if best >= 0:
-            self._by_full[best_place[0]].pop(best_place[1])
-        return best
+            for kind in _kinds(turn, {full - distance, full + distance}):
+                if kind[1] >= least and kind in self._alike:
+                    at, misfit = self._nearest(self._alike[kind], now_s, age_s)
+                    cost = (
+                        misfit + distance / _BLOCKS_PER_E_FOLD + abs(kind[0] - turn) * _E_FOLDS_PER_TURN_CLASS
+                    )
+                    if cost < best_cost:
+                        best_cost, best = cost, (kind, at)
+        return -1 if best is None else self._pop(*best)
 
-    def _nearest(self, blocks: int, now_s: float, age_s: float) -> tuple[int, float]:
-        """Place of the request nearest in age among those of equal length, and its misfit."""
-        held = self._by_full.get(blocks)
-        if not held:
-            return -1, math.inf
-        after = bisect_left(held, now_s - age_s, key=self._arrival_s.__getitem__)
-        return min(
-            (
-                (at, self._misfit(now_s - self._arrival_s[held[at]], age_s))
-                for at in (after - 1, after)
-                if 0 <= at < len(held)
-            ),
-            key=lambda pair: pair[1],
-        )
+    def _pop(self, kind: tuple[int, int], at: int) -> int:
+        taken = self._alike[kind].pop(at)
+        if not self._alike[kind]:
+            del self._alike[kind]
+        return taken
 
-    @staticmethod
-    def _misfit(age_s: float, wanted_s: float) -> float:
-        """By how many factors of e an age is off; a second's difference does not count."""
-        return abs(math.log((age_s + 1.0) / (wanted_s + 1.0)))
+    def _nearest(self, alike: list[int], now_s: float, age_s: float) -> tuple[int, float]:
+        """Place of the request nearest in age, and by how many factors of e it is off."""
+        after = bisect_left(alike, now_s - age_s, key=self._arrival_s.__getitem__)
+        places = range(max(after - 1, 0), min(after + 1, len(alike)))
+        misfits = [abs(math.log((now_s - self._arrival_s[alike[at]] + 1.0) / (age_s + 1.0))) for at in places]
+        return places[misfits.index(min(misfits))], min(misfits)
+
+
+def _kinds(turn: int, fulls: set[int]) -> list[tuple[int, int]]:
+    """All turn classes for these lengths, the wanted one first."""
+    turns = sorted(range(TURN_CLASSES), key=lambda t: abs(t - turn))
+    return [(t, full) for full in sorted(fulls) for t in turns]

@@ -201,7 +201,7 @@ def sources_fingerprint(*, folder: Path | None = None) -> str:
     -------
     str
         Such as ``"conversation:b8cbb061a852 toolagent:absent synthetic:standin-c0ffee012345"``: the
-        file's SHA-256, the statistics' SHA-256, or neither.
+        file's SHA-256, a digest of the stand-in's statistics and generator, or neither.
     """
     return " ".join(f"{name}:{_fingerprint(name, folder)}" for name in registered())
 
@@ -209,7 +209,11 @@ def sources_fingerprint(*, folder: Path | None = None) -> str:
 def _fingerprint(name: str, folder: Path | None) -> str:
     if path := locate(name, folder=folder):
         return _digests(path)[0][:_DIGITS]
-    return f"standin-{_digests(workload_path(name))[0][:_DIGITS]}" if has_standin(name) else "absent"
+    if not has_standin(name):
+        return "absent"
+    made_by = (workload_path(name), Path(__file__).with_name("generate.py"))
+    both = "".join(_digests(path)[0] for path in made_by)
+    return f"standin-{hashlib.sha256(both.encode()).hexdigest()[:_DIGITS]}"
 
 
 def _load_registered(name: str, *, download: bool, folder: Path | None) -> Trace:

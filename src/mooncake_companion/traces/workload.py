@@ -28,6 +28,9 @@ CLASS_LEVELS = tuple(
 CLASSES = 10
 """Input-length classes: tenths of the requests, from the shortest."""
 
+TURN_CLASSES = 6
+"""Classes of how many requests a session already had: 0, 1, 2 to 3, 4 to 7, 8 to 15, 16 and more."""
+
 Row = tuple[float, ...]
 
 
@@ -68,6 +71,8 @@ class Workload:
         By class, at `CLASS_LEVELS`: leading blocks that a continuation finds, as a share of its own.
     age_s : tuple of float
         Seconds since the latest request that had the deepest of these blocks, at `LEVELS`.
+    parent_turns : tuple of float
+        Share of the continuations by the turn class of the request that they continue.
     left_blocks : tuple of float
         Blocks by which that request is longer than what is reused, at `LEVELS`.
     """
@@ -87,6 +92,7 @@ class Workload:
     repeat_share: Row
     reused_share: tuple[Row, ...]
     age_s: Row
+    parent_turns: Row
     left_blocks: Row
 
     def __post_init__(self) -> None:
@@ -107,6 +113,7 @@ _LENGTHS = {
     "input_tokens": len(LEVELS),
     "age_s": len(LEVELS),
     "left_blocks": len(LEVELS),
+    "parent_turns": TURN_CLASSES,
     "output_tokens": CLASSES,
     "reused_share": CLASSES,
     "repeat_share": CLASSES,
@@ -124,6 +131,11 @@ def at_levels(
 def length_class(u: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Class of a prompt by the quantile of its length, in [0, 1); shape as given."""
     return np.minimum((u * CLASSES).astype(np.int64), CLASSES - 1)
+
+
+def turn_class(turn: int) -> int:
+    """Class of a request by how many its session had before it."""
+    return min(turn.bit_length(), TURN_CLASSES - 1)
 
 
 def workload_path(name: str) -> Path:
