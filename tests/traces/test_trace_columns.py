@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -56,6 +58,14 @@ def test_columns_are_copies_that_cannot_be_written():
     assert trace.arrival_s[0] == 0.0
     with pytest.raises(ValueError, match="read-only"):
         trace.arrival_s[0] = 0.5
+
+
+def test_a_trace_stays_itself_on_its_way_to_another_process():
+    trace = trace_of(sha256="ab")
+    there = pickle.loads(pickle.dumps(trace))
+    assert there == trace
+    assert there.source == trace.source
+    assert not there.block_ids.flags.writeable
 
 
 def leading_hits_one_by_one(trace):

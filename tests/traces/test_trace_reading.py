@@ -174,6 +174,35 @@ def test_files_that_are_no_text_files_are_told_apart(tmp_path):
     assert "cannot read" in refusal(tmp_path / "none.jsonl")
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(
+    lines=st.lists(
+        st.binary(max_size=40)
+        | st.fixed_dictionaries({field: JSON | st.just(value) for field, value in GOOD.items()}).map(
+            lambda row: json.dumps(row).encode()
+        ),
+        max_size=4,
+    )
+)
+def test_whatever_a_file_holds_is_read_or_refused_in_order(lines, tmp_path_factory):
+    path = tmp_path_factory.mktemp("any") / "t.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    try:
+        found = validate_jsonl(path)
+    except InputError:  # it looked like a packed file
+        return
+    if found:
+        assert f": {found[0]}" in refusal(path)
+    else:
+        assert len(read_jsonl(path)) >= 1
+
+
 def test_an_endless_line_is_refused_unread(file, monkeypatch):
     monkeypatch.setattr(read, "LONGEST_LINE_BYTES", 100)
     assert "longer than 100 bytes" in refusal(file(line(), "x" * 200))

@@ -1,6 +1,6 @@
 """Request traces: columns, reading and validation, where they come from, stand-ins for them."""
 
-from mooncake_companion.traces.generate import generate
+from mooncake_companion.traces.generator import generate
 from mooncake_companion.traces.read import Problem, read_jsonl, validate_jsonl, write_jsonl
 from mooncake_companion.traces.sources import (
     RegisteredTrace,

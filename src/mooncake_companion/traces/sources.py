@@ -17,7 +17,7 @@ import numpy as np
 
 from mooncake_companion.datafiles import data_path, replacing
 from mooncake_companion.errors import CompanionError, InputError
-from mooncake_companion.traces.generate import generate
+from mooncake_companion.traces.generator import generate
 from mooncake_companion.traces.read import read_jsonl
 from mooncake_companion.traces.trace import Trace
 from mooncake_companion.traces.workload import load_workload, workload_path
@@ -211,7 +211,7 @@ def _fingerprint(name: str, folder: Path | None) -> str:
         return _digests(path)[0][:_DIGITS]
     if not has_standin(name):
         return "absent"
-    made_by = (workload_path(name), Path(__file__).with_name("generate.py"))
+    made_by = (workload_path(name), Path(__file__).with_name("generator.py"))
     both = "".join(_digests(path)[0] for path in made_by)
     return f"standin-{hashlib.sha256(both.encode()).hexdigest()[:_DIGITS]}"
 
@@ -246,7 +246,7 @@ def _in_folder(trace: RegisteredTrace, folder: Path | None) -> Path | None:
         return None
     where = "the folder" if folder is not None else FOLDER_VARIABLE
     folder = (folder or Path(named or "")).expanduser()
-    if not folder.is_dir():
+    if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
         raise InputError(f"{where} names {folder}, which is not a folder that can be read")
     path = folder / trace.file
     if not path.exists():

@@ -1,5 +1,6 @@
 """A request trace as columns: who came when, how long, and with which prefix blocks."""
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,10 @@ class Trace:
     def __hash__(self) -> int:
         return hash((self.sha256, self.block_tokens))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return _rebuild, (fields,)  # an unpickled array could be written
+
     def __repr__(self) -> str:
         return f"<Trace {self.name}: {len(self)} requests, sha256 {self.sha256[:12]}…>"
 
@@ -160,6 +165,10 @@ class Trace:
             block_ids=[i for blocks in ids for i in blocks],
             block_offsets=np.cumsum([0, *map(len, ids)]),
         )
+
+
+def _rebuild(fields: dict[str, Any]) -> Trace:
+    return Trace(**fields)
 
 
 def make_trace(
