@@ -61,7 +61,7 @@ def test_columns_are_copies_that_cannot_be_written():
 
 
 def test_a_trace_stays_itself_on_its_way_to_another_process():
-    trace = trace_of(sha256="ab")
+    trace = Trace.from_requests([(0.0, 600, 1, [0, 1])])
     there = pickle.loads(pickle.dumps(trace))
     assert there == trace
     assert there.source == trace.source
