@@ -47,7 +47,7 @@ lock: ## Renew requirements.lock from pyproject.toml (needs uv)
 
 clean: ## Remove what was built and what tools cached; keep the virtual environment
 	rm -rf _build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src tests $(wildcard benchmarks) -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the virtual environment too
 	@if [ -f "$(VENV)/pyvenv.cfg" ]; then echo "rm -rf $(VENV)"; rm -rf "$(VENV)"; fi
