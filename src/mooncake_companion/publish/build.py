@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,12 @@ def build_book(root: Path, *, quiet: bool = False) -> Path:
     CompanionError
         If the build fails; the message holds the lines that say why.
     """
-    run_jupyter_book(root, "-W", "-n", "--keep-going", quiet=quiet)
+    try:
+        run_jupyter_book(root, "-W", "-n", "--keep-going", quiet=quiet)
+    except CompanionError:
+        # Sphinx would take over the pages that it read, and not warn of them again.
+        shutil.rmtree(root / "_build" / ".doctrees", ignore_errors=True)
+        raise
     return root / "_build" / "html" / "index.html"
 
 
