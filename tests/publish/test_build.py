@@ -1,0 +1,86 @@
+import json
+
+import pytest
+
+from mooncake_companion.errors import CompanionError
+from mooncake_companion.publish.build import build_book, useful_lines
+from mooncake_companion.publish.sphinx_ext import content_hash, origin_html
+
+
+def snapshot(folder):
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def executions(root):
+    """How often the chapter ran: jupyter-cache numbers its entries."""
+    return len(list((root / "_build" / ".jupyter_cache" / "executed").glob("*")))
+
+
+@pytest.mark.slow
+def test_a_book_is_built_whole_and_again_the_same(little_root, tmp_path):
+    page = build_book(little_root, quiet=True)
+    html = page.parent
+    chapter = (html / "book" / "little.html").read_text("utf-8")
+    assert 'id="fig-little-line"' in chapter
+    assert "Data: made up." in chapter
+    assert "points = 3" in chapter
+    for ending in ("svg", "png", "json", "csv"):
+        assert f'href="../figures/little-line.{ending}"' in chapter
+        assert (html / "figures" / f"little-line.{ending}").exists()
+    assert "https://cdn" not in chapter
+    assert json.loads((html / "figures" / "little-line.json").read_text())["name"] == "little-line"
+    first = snapshot(html)
+    (little_root / "_build").rename(tmp_path / "first")
+    build_book(little_root, quiet=True)
+    second = snapshot(html)
+    assert [name for name in first if first[name] != second.get(name)] == []
+
+
+@pytest.mark.slow
+def test_a_chapter_runs_again_when_data_change_and_not_otherwise(little_root):
+    for content, expected in (("1", 1), ("1", 1), ("2", 2), ("1", 2)):
+        (little_root / "data" / "value.csv").write_text(content)
+        build_book(little_root, quiet=True)
+        assert executions(little_root) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ('description="A rising line."', 'description=" "', "no description"),
+        ("name: fig-little-line", "name: fig-other", "must name its figure"),
+        ('y="y:Q")', 'y="y:Q") + alt.Chart(table.head(1)).mark_point()', "has 2 tables"),
+    ],
+)
+def test_a_fault_fails_the_build_each_time(little_root, right, wrong, told):
+    chapter = little_root / "book" / "little.md"
+    chapter.write_text(chapter.read_text("utf-8").replace(right, wrong), "utf-8")
+    for _ in range(2):
+        with pytest.raises(CompanionError, match=told):
+            build_book(little_root, quiet=True)
+
+
+def test_of_a_log_only_the_complaints_are_told():
+    complaint = "book/a.md:3: WARNING: no such figure"
+    log = f"\x1b[31m{complaint}\x1b[0m\nreading\nRuntimeError:\n{complaint}\n"
+    assert useful_lines(log) == complaint
+    assert useful_lines("killed\n") == "killed"
+
+
+def test_the_hash_follows_names_and_contents(tmp_path):
+    seen = set()
+    for name, text in (("a", "1"), ("a", "2"), ("b", "2")):
+        folder = tmp_path / f"{name}{text}" / "src"
+        folder.mkdir(parents=True)
+        (folder / name).write_text(text)
+        seen.add(content_hash(folder.parent, ["src"]))
+        assert content_hash(folder.parent, ["src"], "other machine") not in seen
+    assert len(seen) == 3
+
+
+def test_the_origin_is_told_as_text_not_as_markup():
+    told = origin_html({"trace_source": "<b>", "parameters": {"p": "<i>"}})
+    assert "&lt;b&gt;" in told
+    assert "p = &lt;i&gt;" in told
+    assert origin_html({}) == ""
