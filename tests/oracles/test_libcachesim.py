@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mooncake_companion import traces
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.simulator.eviction import replay
-from mooncake_companion.simulator.reuse_distance import lru_hit_curve
+from mooncake_companion.simulator.replay_fast import hits_by_capacity
 
 libcachesim = pytest.importorskip("libcachesim", reason="libCacheSim has no build for this system")
 
@@ -79,12 +79,11 @@ def test_a_trace_has_the_same_misses(sequence, policy, capacity):
     assert ours == their_hits(policy, path, len(blocks), capacity)
 
 
-def test_the_lru_curve_has_the_same_misses(sequence):
+@pytest.mark.parametrize("policy", CLASSES)
+def test_the_compiled_replay_has_the_same_misses(sequence, policy):
     blocks, path = sequence
-    curve = lru_hit_curve(blocks)
-    for capacity in CAPACITIES:
-        ours = curve[min(capacity, len(curve) - 1)]
-        assert ours == their_hits("lru", path, len(blocks), capacity)
+    ours = hits_by_capacity(policy, blocks, CAPACITIES).tolist()
+    assert ours == [their_hits(policy, path, len(blocks), capacity) for capacity in CAPACITIES]
 
 
 skewed = st.builds(

@@ -310,8 +310,8 @@ class S3Fifo(Policy):
     since its admission it moves to the main queue instead. There the oldest goes; but one that
     was accessed goes round once more for each access, three times at most.
 
-    Until the first eviction, blocks that find the small queue full are admitted to the main one.
-    This is not in the paper; it is what the authors' own simulator does today. A pinned block is
+    While the cache fills, blocks that find the small queue full are admitted to the main one. This
+    is not in the paper; it is what the authors' own simulator does today. A pinned block is
     passed over and keeps its place.
     """
 
@@ -327,7 +327,6 @@ class S3Fifo(Policy):
         self._small: OrderedDict[int, int] = OrderedDict()  # block -> accesses
         self._main: OrderedDict[int, int] = OrderedDict()
         self._ghost: OrderedDict[int, None] = OrderedDict()
-        self._was_full = False
 
     def __len__(self) -> int:
         return len(self._small) + len(self._main)
@@ -341,7 +340,7 @@ class S3Fifo(Policy):
         if block in self._ghost:
             del self._ghost[block]
             self._main[block] = 0
-        elif not self._was_full and len(self._small) >= self._small_blocks:
+        elif len(self._small) >= self._small_blocks:
             self._main[block] = 0
         else:
             self._small[block] = 0
@@ -356,7 +355,6 @@ class S3Fifo(Policy):
 
     def evict(self, is_pinned: IsPinned = never_pinned) -> int | None:
         """Give up a block of the small queue, or of the main one when that is above its share."""
-        self._was_full = True
         if len(self._main) > self.capacity_blocks - self._small_blocks:
             return _first(self._evict_main(is_pinned), lambda: self._evict_small(is_pinned))
         return _first(self._evict_small(is_pinned), lambda: self._evict_main(is_pinned))

@@ -48,8 +48,9 @@ def reuse_distances(block_ids: Sequence[int] | Ints) -> Ints:
     >>> reuse_distances([7, 8, 9, 7, 7]).tolist()
     [-1, -1, -1, 2, 0]
     """
-    ids, labels = _labels(block_ids)
-    distances: Ints = _distances(ids, _never(labels), *_all_set(len(ids)))
+    ids, labels = dense_labels(block_ids)
+    distances = np.empty(len(ids), dtype=np.int64)
+    _measure(ids, _never(labels), *_all_set(len(ids)), distances)
     return distances
 
 
@@ -74,15 +75,28 @@ def lru_hit_curve(block_ids: Sequence[int] | Ints) -> Ints:
     >>> lru_hit_curve([7, 8, 9, 7, 7]).tolist()
     [0, 1, 1, 2]
     """
-    ids, labels = _labels(block_ids)
-    distinct, counts = _count_distances(ids, _never(labels), *_all_set(len(ids)))
+    ids, labels = dense_labels(block_ids)
+    counts = np.zeros(min(labels, len(ids)), dtype=np.int64)
+    distinct = _count(ids, _never(labels), *_all_set(len(ids)), counts)
     curve = np.zeros(distinct + 1, dtype=np.int64)
     np.cumsum(counts[:distinct], out=curve[1:])
     return curve
 
 
-def _labels(block_ids: Sequence[int] | Ints) -> tuple[npt.NDArray[Any], int]:
-    """Ids fit to be indices, and how many there may be."""
+def dense_labels(block_ids: Sequence[int] | Ints) -> tuple[npt.NDArray[Any], int]:
+    """Give each id a number fit to be an index: itself, if there are not too many.
+
+    Returns
+    -------
+    labels : array of int64, shape (accesses,)
+    count : int
+        All labels are below this.
+
+    Raises
+    ------
+    InputError
+        If these are not whole numbers in one row, or too many.
+    """
     ids: npt.NDArray[Any] = np.ascontiguousarray(block_ids)
     if not len(ids):
         return np.zeros(0, dtype=np.int64), 0
@@ -105,7 +119,7 @@ def _never(labels: int) -> npt.NDArray[np.int32]:
 def _all_set(accesses: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
     """One bit an access, all set, and their Fenwick tree: entry i counts the last (i & -i) words."""
     words = (accesses + 63) // 64
-    index = np.arange(words + 1, dtype=np.int32)
+    index = np.arange(words, dtype=np.int32)
     return np.full(words, _ALL), 64 * (index & -index)
 
 
@@ -137,8 +151,7 @@ def _take(bits, tree, time):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _distances(ids, latest, bits, tree):  # type: ignore[no-untyped-def]
-    distances = np.empty(len(ids), dtype=np.int64)
+def _measure(ids, latest, bits, tree, distances):  # type: ignore[no-untyped-def]
     distinct = 0
     for time in range(len(ids)):
         block = ids[time]
@@ -149,13 +162,11 @@ def _distances(ids, latest, bits, tree):  # type: ignore[no-untyped-def]
             distinct += 1
         else:
             distances[time] = distinct - 1 - _take(bits, tree, np.int64(previous))
-    return distances
 
 
 @numba.njit(cache=True)
-def _count_distances(ids, latest, bits, tree):  # type: ignore[no-untyped-def]
-    """How often each distance occurs, without keeping the distances."""
-    counts = np.zeros(min(len(latest), len(ids)), dtype=np.int64)
+def _count(ids, latest, bits, tree, counts):  # type: ignore[no-untyped-def]
+    """Count how often each distance occurs, without keeping the distances."""
     distinct = 0
     for time in range(len(ids)):
         block = ids[time]
@@ -165,4 +176,4 @@ def _count_distances(ids, latest, bits, tree):  # type: ignore[no-untyped-def]
             distinct += 1
         else:
             counts[distinct - 1 - _take(bits, tree, np.int64(previous))] += 1
-    return distinct, counts
+    return distinct
