@@ -47,3 +47,5 @@ def test_what_cannot_be_is_refused():
         hits_by_capacity("mru", [1], [1])
     with pytest.raises(InputError, match="capacities_blocks"):
         hits_by_capacity("fifo", [1], [-1])
+    with pytest.raises(InputError, match="depths has 1 entries for 2"):
+        hits_by_capacity("length-aware", [1, 2], [1], [0])

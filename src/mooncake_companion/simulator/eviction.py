@@ -437,6 +437,11 @@ def replay(
     int
         Accesses that found their block.
 
+    Raises
+    ------
+    InputError
+        For an unknown policy, a negative capacity, or not as many depths as accesses.
+
     Examples
     --------
     >>> replay("lru", [1, 2, 3, 1, 2], capacity_blocks=2), replay("belady", [1, 2, 3, 1, 2], 2)
@@ -445,8 +450,12 @@ def replay(
     cache = make_policy(policy, capacity_blocks, blocks)
     if not capacity_blocks:
         return 0
+    if depths is None:
+        depths = [0] * len(blocks)
+    elif len(depths) != len(blocks):
+        raise InputError(f"depths has {len(depths)} entries for {len(blocks)} accesses")
     hits = 0
-    for block, depth in zip(blocks, itertools.repeat(0) if depths is None else depths, strict=False):
+    for block, depth in zip(blocks, depths, strict=True):
         if block in cache:
             hits += 1
             cache.touch(block)

@@ -45,7 +45,7 @@ def hits_by_capacity(
     Raises
     ------
     InputError
-        For an unknown policy or a negative capacity.
+        For an unknown policy, a negative capacity, or not as many depths as accesses.
 
     Examples
     --------
@@ -54,6 +54,8 @@ def hits_by_capacity(
     """
     if policy not in POLICIES:
         raise InputError(f"unknown eviction policy {policy!r}; known: {', '.join(POLICIES)}")
+    if depths is not None and len(depths) != len(block_ids):
+        raise InputError(f"depths has {len(depths)} entries for {len(block_ids)} accesses")
     capacities = np.asarray(capacities_blocks, dtype=np.int64)
     if (capacities < 0).any():
         raise InputError(f"capacities_blocks must not be negative, got {capacities.min()}")
