@@ -1,5 +1,7 @@
 """Algorithm 1 and its baselines on cases small enough to check by hand."""
 
+import math
+
 import pytest
 
 from mooncake_companion.simulator.scheduler import (
@@ -17,7 +19,7 @@ ESTIMATES = Estimates(prefill_s=lambda n, p: float(n - p), transfer_s=lambda tok
 
 def pick(routing, prefix_tokens, queue_s, *, threshold=2.0, draw=0.0):
     view = PrefillView(input_tokens=100, prefix_tokens=prefix_tokens, queue_s=queue_s)
-    fetching = threshold if routing is Routing.GLOBAL_CACHE_AWARE else None
+    fetching = threshold if routing is Routing.GLOBAL_CACHE_AWARE else math.inf
     return choose(routing, candidates(view, ESTIMATES, balancing_threshold=fetching), draw)
 
 

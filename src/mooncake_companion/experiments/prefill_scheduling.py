@@ -71,6 +71,7 @@ class Params:
             model=load_model(self.model),
             calibration=load_calibration(),
             prefill_nodes=prefill_nodes,
+            decode_nodes=self.nodes - prefill_nodes,
             cache_tokens_per_node=self.cache_tokens_per_node,
             routing=routing,
             kvcache_balancing_threshold=self.kvcache_balancing_threshold,

@@ -8,14 +8,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mooncake_companion.simulator.reference import Cluster
+    from mooncake_companion.simulator.cluster import Cluster
+    from mooncake_companion.simulator.overload import Admission
+    from mooncake_companion.simulator.reference import Outcome
     from mooncake_companion.simulator.result import Result
     from mooncake_companion.simulator.scheduler import Routing
     from mooncake_companion.simulator.serving_path import simulate
 
-__all__ = ["Cluster", "Result", "Routing", "simulate"]
+__all__ = ["Admission", "Cluster", "Outcome", "Result", "Routing", "simulate"]
 
-_HOMES = {"Cluster": "reference", "Result": "result", "Routing": "scheduler", "simulate": "serving_path"}
+_HOMES = {
+    "Admission": "overload",
+    "Cluster": "cluster",
+    "Outcome": "reference",
+    "Result": "result",
+    "Routing": "scheduler",
+    "simulate": "serving_path",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,72 +1,59 @@
-"""The reference engine: the prefill pool as a discrete-event model in plain Python.
+"""The reference engine: the disaggregated serving path as a discrete-event model in plain Python.
 
-It is the specification. It favours being read over being fast and imports only the standard
-library, so that it also runs in a browser.
+It is the specification. It favours being read over being fast, steps token by token, and imports
+only the standard library, so that it also runs in a browser.
 
-What happens to a request: it arrives; Conductor sees every prefill node's queue and cached
-prefix and picks one (`scheduler`); a missing part of the prefix is fetched from the node that
-holds most of it, while the request waits its turn; the node computes the rest, first come,
-first served; then all its blocks are kept in the node's DRAM, and the others can find them.
-What Conductor decided is what is done: a request does not profit from blocks that appear
-between its decision and its start (FAST'25, section 3.2: a prefill node is told which blocks to
-reuse).
+What happens to a request:
 
-Stated simplifications: a transfer has the line to itself; loading from DRAM and storing to it
-hide behind computation; decode nodes are not modelled, so nothing here waits for them.
+1. It arrives. Conductor sees every prefill node's queue and cached prefix and picks one
+   (`scheduler`), and the decode node whose step would be shortest; or it is rejected (`overload`).
+2. What its node lacks of the prefix is fetched from the node that has it, while it waits its turn.
+   Conductor's choice is carried out as decided: blocks that appear between decision and start are
+   not reused (FAST'25, section 3.2: a prefill node is told which blocks to reuse).
+3. The node computes the rest, first come, first served. Then the first token is out, and all
+   blocks are kept in the node's DRAM, where others find them.
+4. The KV cache flows to the decode node's DRAM, layer by layer during the prefill or after it, and
+   is loaded into GPU memory from there.
+5. It joins the batch at the next step boundary at which there is room for its whole context, its
+   answer included; so nothing is ever preempted. Those behind it wait. Each step gives every
+   sequence of the batch one token.
+
+Stated simplifications: loading a prefix from DRAM and storing blocks to it hide behind
+computation; one that needs a prefix waits for all of it; the answer's length is known to the
+decode node when it makes room.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
-from mooncake_companion.costs import Calibration, prefill_time, transfer_time
-from mooncake_companion.hardware import GpuNode
-from mooncake_companion.llm import TransformerModel
-from mooncake_companion.parameters import require_positive
+from mooncake_companion.costs import decode_cost, decode_seconds, prefill_cost, prefill_seconds
 from mooncake_companion.simulator.cache_tiers import CachePool
 from mooncake_companion.simulator.clock import Clock, Order
+from mooncake_companion.simulator.cluster import Cluster
+from mooncake_companion.simulator.overload import Admission, DecodeLoad, Limits, is_full, predicted_load
 from mooncake_companion.simulator.scheduler import (
     Candidate,
     Estimates,
     PrefillView,
-    Routing,
     candidates,
     choose,
 )
+from mooncake_companion.simulator.transfer import Transfers
+
+_FETCH, _STREAM, _LOAD, _TRANSFERS = range(4)
+"""Numbers of a request's transfers, for ties: request * _TRANSFERS + which."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """A prefill pool and how Conductor routes to it.
+class Outcome(IntEnum):
+    """What became of a request."""
 
-    Parameters
-    ----------
-    node, model : GpuNode, TransformerModel
-        What every node is, and what it serves.
-    calibration : Calibration
-    prefill_nodes : int
-        Nodes that prefill; each works on one request at a time.
-    cache_tokens_per_node : int
-        DRAM kept for KV cache on each node, in tokens; whole blocks are used.
-    routing : Routing
-    kvcache_balancing_threshold : float
-        Of Algorithm 1, at least 1; only global cache-aware routing looks at it.
-    transfer_startup_s : float
-        Seconds before the first byte of a transfer moves.
-    """
-
-    node: GpuNode
-    model: TransformerModel
-    calibration: Calibration
-    prefill_nodes: int
-    cache_tokens_per_node: int
-    routing: Routing
-    kvcache_balancing_threshold: float
-    transfer_startup_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        require_positive(self, "prefill_nodes", "kvcache_balancing_threshold")
+    FINISHED = 0
+    REJECTED_AT_ARRIVAL = 1
+    REJECTED_AFTER_PREFILL = 2
 
 
 class Request(NamedTuple):
@@ -76,123 +63,390 @@ class Request(NamedTuple):
     ----------
     arrival_s : float
         Seconds from the trace's start; requests come in order of arrival.
-    input_tokens : int
+    input_tokens, output_tokens : int
+        Prompt and answer; the prefill makes the answer's first token.
     blocks : sequence of int
         Ids of the prompt's blocks; each stands for its whole prefix.
     """
 
     arrival_s: float
     input_tokens: int
+    output_tokens: int
     blocks: Sequence[int]
 
 
-class Served(NamedTuple):
-    """What became of one request: Conductor's choice and when the prefill ran."""
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """What a run notes of one request; times are NaN and nodes -1 where it never came that far."""
 
-    choice: Candidate
-    start_s: float
-    end_s: float
+    outcome: Outcome = Outcome.FINISHED
+    choice: Candidate | None = None
+    choices: list[Candidate] = field(default_factory=list)
+    decode_node: int = -1
+    fetched_s: float = float("nan")
+    start_s: float = float("nan")
+    first_token_s: float = float("nan")
+    join_s: float = float("nan")
+    finish_s: float = float("nan")
+    intervals_s: list[float] = field(default_factory=list)
+
+    @property
+    def tbt_s(self) -> float:
+        """Mean of the longest tenth of the intervals between tokens; NaN without any."""
+        return mean_of_longest_tenth(self.intervals_s)
 
 
 class Run(NamedTuple):
-    """The outcome of a replay: one `Served` a request, in the trace's order, and counters."""
+    """The outcome of a replay: a `Record` for each request, and counters.
 
-    served: list[Served]
+    ``sent_bytes`` has the links in the order of `Transfers`, prefill nodes before decode nodes.
+    """
+
+    records: list[Record]
     evictions: int
+    decode_steps: int
+    sent_bytes: list[int]
+
+
+def mean_of_longest_tenth(intervals_s: Sequence[float]) -> float:
+    """TBT of a request: mean of the longest ceil(n / 10) of its n intervals; NaN without any.
+
+    >>> mean_of_longest_tenth([1.0, 2.0, 3.0] + [0.5] * 10)
+    2.5
+    """
+    if not intervals_s:
+        return float("nan")
+    counted = -(-len(intervals_s) // 10)
+    return sum(sorted(intervals_s)[-counted:]) / counted
 
 
 def replay(
-    requests: Sequence[Request], cluster: Cluster, *, block_tokens: int, draws: Sequence[float]
+    requests: Sequence[Request],
+    cluster: Cluster,
+    *,
+    block_tokens: int,
+    draws: Sequence[float],
+    record_choices: bool = False,
 ) -> Run:
-    """Send a trace through the prefill pool.
+    """Send a trace through a cluster.
 
     Parameters
     ----------
     requests : sequence of Request
-        In order of arrival; those of one instant are decided in this order.
+        In order of arrival; those of one instant are decided in this order. None is larger than
+        a decode node's memory.
     cluster : Cluster
     block_tokens : int
         Tokens in a full block.
     draws : sequence of float
         One uniform number in [0, 1) a request, for random routing.
+    record_choices : bool
+        Keep every candidate that Conductor weighed, for each request.
     """
-    pool = _PrefillPool(cluster, block_tokens, len(requests))
-    for index, (request, draw) in enumerate(zip(requests, draws, strict=True)):
-        pool.clock.at(request.arrival_s, Order.ARRIVE, partial(pool.arrive, index, request, draw))
-    pool.clock.run()
-    return Run([served for served in pool.served if served is not None], pool.caches.evictions)
+    path = _ServingPath(requests, cluster, block_tokens, draws, record_choices)
+    for index, request in enumerate(requests):
+        path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))
+    path.clock.run()
+    steps = sum(node.steps for node in path.decoders)
+    return Run(path.records, path.caches.evictions, steps, path.transfers.sent_bytes)
 
 
-class _PrefillPool:
+@dataclass(slots=True, kw_only=True)
+class _Prefiller:
+    """A prefill node: who is at work until when, and who waits."""
+
+    busy_until_s: float = 0.0
+    busy: bool = False
+    queue: deque[int] = field(default_factory=deque)
+    queued_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Decoder:
+    """A decode node: its batch, who is loaded and waits for room, and what is on its way."""
+
+    stepping: bool = False
+    tokens_left: dict[int, int] = field(default_factory=dict)  # of the batch, in order of joining
+    context_tokens: int = 0
+    reserved_tokens: int = 0
+    waiting: deque[int] = field(default_factory=deque)
+    assigned_sequences: int = 0
+    assigned_tokens: int = 0
+    present: DecodeLoad = field(default_factory=lambda: DecodeLoad(0, 0))
+    decodes: dict[int, tuple[float, int]] = field(default_factory=dict)
+    steps: int = 0
+
+
+class _ServingPath:
     """All state of one replay; two can live side by side."""
 
-    def __init__(self, cluster: Cluster, block_tokens: int, requests: int) -> None:
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        cluster: Cluster,
+        block_tokens: int,
+        draws: Sequence[float],
+        record_choices: bool,
+    ) -> None:
+        nodes = cluster.prefill_nodes + cluster.decode_nodes
         self.clock = Clock()
         self.caches = CachePool(cluster.prefill_nodes, cluster.cache_tokens_per_node // block_tokens)
-        self.served: list[Served | None] = [None] * requests
-        self._free_s = [0.0] * cluster.prefill_nodes
+        self.transfers = Transfers(
+            self.clock, nodes, cluster.network_bytes_per_s, cluster.node.host_to_device_bytes_per_s
+        )
+        self.prefillers = [_Prefiller() for _ in range(cluster.prefill_nodes)]
+        self.decoders = [_Decoder() for _ in range(cluster.decode_nodes)]
+        self.records = [Record() for _ in requests]
+        self._requests = requests
         self._cluster = cluster
         self._block_tokens = block_tokens
-        self._threshold = (
-            cluster.kvcache_balancing_threshold if cluster.routing is Routing.GLOBAL_CACHE_AWARE else None
+        self._draws = draws
+        self._record_choices = record_choices
+        self._prefill_s = partial(
+            prefill_seconds, *prefill_cost(cluster.node, cluster.model, cluster.calibration)
         )
-        self._estimates = Estimates(prefill_s=self._prefill_s, transfer_s=self._transfer_s)
+        self._step_s = partial(decode_seconds, *decode_cost(cluster.node, cluster.model, cluster.calibration))
+        self._limits = Limits(self._step_s, cluster.tbt_limit_s, cluster.vram_tokens)
+        self._held: dict[int, list[int]] = {}
+        self._fetching: set[int] = set()
+        self._streamed: set[int] = set()
 
-    def arrive(self, index: int, request: Request, draw: float) -> None:
-        """Let Conductor decide, then carry it out."""
-        now_s = self.clock.now_s
+    # Conductor
+
+    def arrive(self, index: int) -> None:
+        """Let Conductor decide, then give the request to its nodes."""
+        request, record = self._requests[index], self.records[index]
         hits = self.caches.leading_hits(request.blocks)
-        view = PrefillView(
+        choices = candidates(
+            self._view(request, hits),
+            Estimates(prefill_s=self._prefill_s, transfer_s=self._transfer_s),
+            balancing_threshold=self._cluster.fetch_threshold,
+        )
+        choice = choose(self._cluster.routing, choices, self._draws[index])
+        decode_node = self._least_loaded_decoder(request)
+        record.choice, record.decode_node = choice, decode_node
+        if self._record_choices:
+            record.choices = choices
+        if self._rejects_at_arrival(request, choice, decode_node):
+            record.outcome = Outcome.REJECTED_AT_ARRIVAL
+            return
+        self._assign(index, choice)
+        self._hold(index, choice.node, request.blocks[: hits[choice.node]])
+        self._fetch(index, choice, hits)
+        prefiller = self.prefillers[choice.node]
+        prefiller.queue.append(index)
+        prefiller.queued_s += choice.prefill_s
+        self._start_prefill(choice.node)
+
+    def _view(self, request: Request, hits: Sequence[int]) -> PrefillView:
+        now_s = self.clock.now_s
+        return PrefillView(
             input_tokens=request.input_tokens,
             prefix_tokens=[min(run * self._block_tokens, request.input_tokens - 1) for run in hits],
-            queue_s=[max(0.0, free_s - now_s) for free_s in self._free_s],
+            queue_s=[max(0.0, node.busy_until_s - now_s) + node.queued_s for node in self.prefillers],
         )
-        choices = candidates(view, self._estimates, balancing_threshold=self._threshold)
-        choice = choose(self._cluster.routing, choices, draw)
-        start_s = max(self._free_s[choice.node], now_s + choice.transfer_s)
-        end_s = start_s + choice.prefill_s
-        self._free_s[choice.node] = end_s
-        self.served[index] = Served(choice, start_s, end_s)
-        self._fetch(choice, request.blocks, hits)
-        self._prefill(choice, request.blocks, hits[choice.node], end_s)
 
-    def _fetch(self, choice: Candidate, blocks: Sequence[int], hits: Sequence[int]) -> None:
+    def _transfer_s(self, tokens: int) -> float:
+        size_bytes = tokens * self._cluster.model.kv_bytes_per_token
+        return self._cluster.transfer_startup_s + size_bytes / self._cluster.network_bytes_per_s
+
+    def _least_loaded_decoder(self, request: Request) -> int:
+        """The node whose step would be shortest with this request and all that it was given."""
+
+        def step_s(node: int) -> float:
+            decoder = self.decoders[node]
+            tokens = decoder.assigned_tokens + request.input_tokens
+            return self._step_s(decoder.assigned_sequences + 1, tokens)
+
+        return min(range(len(self.decoders)), key=step_s)
+
+    def _rejects_at_arrival(self, request: Request, choice: Candidate, decode_node: int) -> bool:
+        admission, decoder = self._cluster.admission, self.decoders[decode_node]
+        if admission in (Admission.NONE, Admission.BASELINE):
+            return False
+        if choice.ttft_s > self._cluster.ttft_limit_s:
+            return True
+        load = decoder.present
+        if admission is Admission.PREDICTIVE:
+            joined_s = self.clock.now_s + choice.ttft_s
+            load = predicted_load(list(decoder.decodes.values()), joined_s, self._cluster.predicted_decode_s)
+        return is_full(load, request.input_tokens + request.output_tokens, self._limits)
+
+    def _assign(self, index: int, choice: Candidate) -> None:
+        request, decoder = self._requests[index], self.decoders[self.records[index].decode_node]
+        decoder.assigned_sequences += 1
+        decoder.assigned_tokens += request.input_tokens
+        tokens = request.input_tokens + request.output_tokens
+        decoder.decodes[index] = (self.clock.now_s + choice.ttft_s, tokens)
+
+    def _release(self, index: int) -> None:
+        request, decoder = self._requests[index], self.decoders[self.records[index].decode_node]
+        decoder.assigned_sequences -= 1
+        decoder.assigned_tokens -= request.input_tokens
+        del decoder.decodes[index]
+
+    # Prefill
+
+    def _fetch(self, index: int, choice: Candidate, hits: Sequence[int]) -> None:
         if not choice.fetched_tokens:
             return
-        reused = blocks[: hits[choice.source_node]]
+        reused = self._requests[index].blocks[: hits[choice.source_node]]
         missing = reused[hits[choice.node] :]
         self.caches.pin(choice.source_node, missing)
+        self._fetching.add(index)
 
         def arrived() -> None:
             self.caches.unpin(choice.source_node, missing)
             self.caches.store(choice.node, reused)
+            self._hold(index, choice.node, missing)
+            self._fetching.discard(index)
+            self.records[index].fetched_s = self.clock.now_s
+            self._start_prefill(choice.node)
 
-        self.clock.at(self.clock.now_s + choice.transfer_s, Order.FREE, arrived)
+        size_bytes = choice.fetched_tokens * self._cluster.model.kv_bytes_per_token
+        self._send(index, _FETCH, choice.source_node, choice.node, size_bytes, arrived)
 
-    def _prefill(self, choice: Candidate, blocks: Sequence[int], held: int, end_s: float) -> None:
-        self.caches.pin(choice.node, blocks[:held])
+    def _hold(self, index: int, node: int, blocks: Sequence[int]) -> None:
+        """Pin what the node has of a prefix until the request's prefill ends."""
+        held = [block for block in blocks if block in self.caches.caches[node]]
+        self.caches.pin(node, held)
+        self._held.setdefault(index, []).extend(held)
 
-        def done() -> None:
-            self.caches.unpin(choice.node, blocks[:held])
-            self.caches.store(choice.node, blocks)
+    def _start_prefill(self, node: int) -> None:
+        """Start the first in the queue if the node is free and the request's prefix is there."""
+        prefiller = self.prefillers[node]
+        if prefiller.busy or not prefiller.queue or prefiller.queue[0] in self._fetching:
+            return
+        index = prefiller.queue.popleft()
+        choice = self._choice(index)
+        prefiller.busy = True
+        prefiller.queued_s = prefiller.queued_s - choice.prefill_s if prefiller.queue else 0.0
+        prefiller.busy_until_s = self.clock.now_s + choice.prefill_s
+        self.records[index].start_s = self.clock.now_s
+        self.clock.at(prefiller.busy_until_s, Order.PREFILL, node, partial(self._end_prefill, index))
+        if self._cluster.kv_streaming and self._requests[index].output_tokens > 1:
+            self._stream(index)
 
-        self.clock.at(end_s, Order.FREE, done)
+    def _end_prefill(self, index: int) -> None:
+        request, record, choice = self._requests[index], self.records[index], self._choice(index)
+        record.first_token_s = self.clock.now_s
+        self.prefillers[choice.node].busy = False
+        self.caches.unpin(choice.node, self._held.pop(index))
+        self.caches.store(choice.node, request.blocks)
+        if request.output_tokens == 1:
+            record.finish_s = self.clock.now_s
+            self._release(index)
+        elif self._rejects_after_prefill(index):
+            record.outcome = Outcome.REJECTED_AFTER_PREFILL
+            self._release(index)
+        else:
+            self._enter_decoder(index)
+        self._start_prefill(choice.node)
 
-    def _prefill_s(self, input_tokens: int, reused_tokens: int) -> float:
-        seconds: float = prefill_time(
-            self._cluster.node,
-            self._cluster.model,
-            input_tokens,
-            reused_tokens,
-            calibration=self._cluster.calibration,
-        )
-        return seconds
+    def _rejects_after_prefill(self, index: int) -> bool:
+        if self._cluster.admission is not Admission.BASELINE:
+            return False
+        request, decoder = self._requests[index], self.decoders[self.records[index].decode_node]
+        return is_full(decoder.present, request.input_tokens + request.output_tokens, self._limits)
 
-    def _transfer_s(self, tokens: int) -> float:
-        seconds: float = transfer_time(
-            self._cluster.node.nic_bytes_per_s,
-            tokens * self._cluster.model.kv_bytes_per_token,
-            calibration=self._cluster.calibration,
-            startup_s=self._cluster.transfer_startup_s,
-        )
-        return seconds
+    # Transfer to the decode node
+
+    def _enter_decoder(self, index: int) -> None:
+        request, decoder = self._requests[index], self.decoders[self.records[index].decode_node]
+        tokens = request.input_tokens + request.output_tokens
+        decoder.present = DecodeLoad(decoder.present.sequences + 1, decoder.present.tokens + tokens)
+        decoder.decodes[index] = (self.clock.now_s, tokens)
+        if not self._cluster.kv_streaming:
+            self._stream(index)
+        elif index in self._streamed:
+            self._load(index)
+
+    def _stream(self, index: int) -> None:
+        record = self.records[index]
+        target = self._cluster.prefill_nodes + record.decode_node
+
+        def arrived() -> None:
+            self._streamed.add(index)
+            if record.first_token_s == record.first_token_s and record.outcome is Outcome.FINISHED:
+                self._load(index)
+
+        self._send(index, _STREAM, self._choice(index).node, target, self._kv_bytes(index), arrived)
+
+    def _load(self, index: int) -> None:
+        node = self.records[index].decode_node
+
+        def loaded() -> None:
+            decoder = self.decoders[node]
+            decoder.waiting.append(index)
+            if not decoder.stepping:
+                decoder.stepping = True
+                self.clock.at(self.clock.now_s, Order.STEP, node, partial(self._boundary, node))
+
+        number = index * _TRANSFERS + _LOAD
+        self.transfers.load(number, self._cluster.prefill_nodes + node, self._kv_bytes(index), loaded)
+
+    def _send(
+        self, index: int, which: int, source: int, target: int, size_bytes: int, arrived: Callable[[], None]
+    ) -> None:
+        number = index * _TRANSFERS + which
+        begin = partial(self.transfers.send, number, source, target, size_bytes, arrived)
+        if self._cluster.transfer_startup_s:
+            begin_s = self.clock.now_s + self._cluster.transfer_startup_s
+            self.clock.at(begin_s, Order.TRANSFER, number, begin)
+        else:
+            begin()
+
+    def _kv_bytes(self, index: int) -> int:
+        return self._requests[index].input_tokens * self._cluster.model.kv_bytes_per_token
+
+    # Decode
+
+    def _boundary(self, node: int) -> None:
+        """Let those who are done leave and those who fit join; then take the next step."""
+        decoder = self.decoders[node]
+        self._join(decoder)
+        if not decoder.tokens_left:
+            decoder.stepping = False
+            return
+        step_s = self._step_s(len(decoder.tokens_left), decoder.context_tokens)
+        end_s = self.clock.now_s + step_s
+        decoder.steps += 1
+        self.clock.at(end_s, Order.STEP, node, partial(self._end_step, node, step_s))
+
+    def _join(self, decoder: _Decoder) -> None:
+        while decoder.waiting:
+            request = self._requests[decoder.waiting[0]]
+            tokens = request.input_tokens + request.output_tokens
+            if decoder.reserved_tokens + tokens > self._cluster.vram_tokens:
+                return
+            index = decoder.waiting.popleft()
+            decoder.reserved_tokens += tokens
+            decoder.context_tokens += request.input_tokens
+            decoder.tokens_left[index] = request.output_tokens - 1
+            self.records[index].join_s = self.clock.now_s
+
+    def _end_step(self, node: int, step_s: float) -> None:
+        decoder, now_s = self.decoders[node], self.clock.now_s
+        for index in list(decoder.tokens_left):
+            record = self.records[index]
+            record.intervals_s.append(step_s if record.intervals_s else now_s - record.first_token_s)
+            decoder.context_tokens += 1
+            decoder.tokens_left[index] -= 1
+            if not decoder.tokens_left[index]:
+                self._finish(decoder, index)
+        self._boundary(node)
+
+    def _finish(self, decoder: _Decoder, index: int) -> None:
+        request = self._requests[index]
+        tokens = request.input_tokens + request.output_tokens
+        del decoder.tokens_left[index]
+        decoder.reserved_tokens -= tokens
+        decoder.context_tokens -= tokens - 1
+        decoder.present = DecodeLoad(decoder.present.sequences - 1, decoder.present.tokens - tokens)
+        self.records[index].finish_s = self.clock.now_s
+        self._release(index)
+
+    def _choice(self, index: int) -> Candidate:
+        choice = self.records[index].choice
+        assert choice is not None, f"request {index} was never decided"
+        return choice

@@ -6,54 +6,91 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from mooncake_companion.simulator.reference import Outcome
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
-    """The fate of every request of a trace; all arrays have the shape (requests,).
+    """The fate of every request of a trace; arrays have the shape (requests,).
+
+    Times are NaN and nodes -1 where a request never came that far.
 
     Parameters
     ----------
     arrival_s : array of float64
-        Seconds from the trace's start.
-    queue_s, transfer_s, prefill_s : array of float64
-        Wait for the requests before it, duration of its prefix fetch, and computation, in
-        seconds. The fetch goes on during the wait: only what exceeds it delays the request.
-    ttft_s : array of float64
-        Time to first token, in seconds: arrival to end of prefill.
-    input_tokens, local_tokens, fetched_tokens : array of int64
-        Prompt; reused from the node's own cache; reused after a fetch from another node.
-    prefill_node, source_node : array of int64
-        Where it ran, and which node it fetched from (-1: none).
-    evictions : int
-        Blocks that had to leave a cache, over all nodes.
+        Seconds from the trace's start, as all times here.
+    fetched_s : array of float64
+        When a prefix from another node was there; NaN where none was fetched.
+    start_s, first_token_s : array of float64
+        When the prefill began, and ended with the first token.
+    join_s, finish_s : array of float64
+        When the request joined a decode batch, and had its last token.
+    tbt_s : array of float64
+        Mean of the longest tenth of the intervals between tokens, in seconds; NaN with one token.
+    prefill_s : array of float64
+        Computation of the prefill, in seconds, as Conductor estimated and the node took it.
+    input_tokens, output_tokens, local_tokens, fetched_tokens : array of int64
+        Prompt; answer; reused from the node's own cache; reused after a fetch from another node.
+    prefill_node, source_node, decode_node : array of int64
+        Where it ran, which node it fetched from, and where it decoded.
+    outcome : array of int64
+        Values of `Outcome`.
+    counters : dict of int
+        ``evictions`` (blocks), ``decode_steps``, and bytes by link: ``fetched_bytes``,
+        ``streamed_bytes`` (prefill to decode node), ``loaded_bytes`` (DRAM to GPU memory there).
     """
 
     arrival_s: np.ndarray
-    queue_s: np.ndarray
-    transfer_s: np.ndarray
+    fetched_s: np.ndarray
+    start_s: np.ndarray
+    first_token_s: np.ndarray
+    join_s: np.ndarray
+    finish_s: np.ndarray
+    tbt_s: np.ndarray
     prefill_s: np.ndarray
-    ttft_s: np.ndarray
     input_tokens: np.ndarray
+    output_tokens: np.ndarray
     local_tokens: np.ndarray
     fetched_tokens: np.ndarray
     prefill_node: np.ndarray
     source_node: np.ndarray
-    evictions: int
+    decode_node: np.ndarray
+    outcome: np.ndarray
+    counters: dict[str, int]
 
     def __len__(self) -> int:
         return len(self.arrival_s)
 
     @property
+    def ttft_s(self) -> np.ndarray:
+        """Time to first token, in seconds."""
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def wait_s(self) -> np.ndarray:
+        """Seconds between arrival and start of the prefill: queue, or a fetch that outlasts it."""
+        return self.start_s - self.arrival_s
+
+    @property
     def cached_tokens(self) -> np.ndarray:
-        """Prefix that was not computed again, in tokens, shape (requests,)."""
+        """Prefix that was not computed again, in tokens."""
         return self.local_tokens + self.fetched_tokens
 
     @property
     def hit_ratio(self) -> float:
-        """Share of all prompt tokens that was reused."""
-        return float(self.cached_tokens.sum() / self.input_tokens.sum())
+        """Share of the prompt tokens of all prefilled requests that was reused."""
+        prefilled = self.outcome != Outcome.REJECTED_AT_ARRIVAL
+        total = int(self.input_tokens[prefilled].sum())
+        return float(self.cached_tokens[prefilled].sum() / total) if total else 0.0
+
+    def meets(self, *, ttft_s: float, tbt_s: float) -> np.ndarray:
+        """Which requests finished within both limits; one with a single token meets any TBT."""
+        finished = self.outcome == Outcome.FINISHED
+        in_rhythm = (self.tbt_s <= tbt_s) | (self.output_tokens == 1)
+        return finished & (self.ttft_s <= ttft_s) & in_rhythm
 
     def frame(self) -> pd.DataFrame:
-        """All columns as a table with a row a request."""
-        columns = [f.name for f in dataclasses.fields(self) if f.name != "evictions"]
-        return pd.DataFrame({name: getattr(self, name) for name in columns})
+        """All columns, and the times derived from them, as a table with a row a request."""
+        columns = [f.name for f in dataclasses.fields(self) if f.name != "counters"]
+        derived = ["ttft_s", "wait_s", "cached_tokens"]
+        return pd.DataFrame({name: getattr(self, name) for name in columns + derived})

@@ -4,6 +4,7 @@ Policies are pure: they see a snapshot (`PrefillView`) and return a `Candidate`.
 changes the world.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -67,18 +68,16 @@ class Estimates(NamedTuple):
     transfer_s: Callable[[int], float]  # tokens
 
 
-def candidates(
-    view: PrefillView, estimates: Estimates, *, balancing_threshold: float | None
-) -> list[Candidate]:
+def candidates(view: PrefillView, estimates: Estimates, *, balancing_threshold: float) -> list[Candidate]:
     """Every node as a choice, in the order of their numbers.
 
     Parameters
     ----------
     view : PrefillView
     estimates : Estimates
-    balancing_threshold : float or None
+    balancing_threshold : float
         ``kvcache_balancing_threshold``, at least 1: a node whose own prefix times this falls
-        short of the best prefix in the pool fetches the difference. None: nobody fetches.
+        short of the best prefix in the pool fetches the difference. Infinite: nobody fetches.
 
     Notes
     -----
@@ -91,7 +90,7 @@ def candidates(
     best_node = view.prefix_tokens.index(best_tokens)
     choices = []
     for node, local_tokens in enumerate(view.prefix_tokens):
-        fetches = balancing_threshold is not None and best_tokens > local_tokens * balancing_threshold
+        fetches = math.isfinite(balancing_threshold) and best_tokens > local_tokens * balancing_threshold
         fetched_tokens = best_tokens - local_tokens if fetches else 0
         choices.append(
             Candidate(

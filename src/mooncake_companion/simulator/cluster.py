@@ -1,0 +1,92 @@
+"""What is simulated: the nodes, what they serve, and how they are run. Standard library only."""
+
+from dataclasses import dataclass
+
+from mooncake_companion.costs import Calibration
+from mooncake_companion.errors import InputError
+from mooncake_companion.hardware import GpuNode
+from mooncake_companion.llm import TransformerModel
+from mooncake_companion.parameters import require_positive
+from mooncake_companion.simulator.overload import Admission
+from mooncake_companion.simulator.scheduler import Routing
+
+VRAM_SHARE = 0.9
+"""Share of GPU memory that weights and KV cache may fill; the rest is workspace. An assumption."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A prefill pool, a decode pool, and how Conductor routes to them.
+
+    Parameters
+    ----------
+    node, model : GpuNode, TransformerModel
+        What every node is, and what it serves.
+    calibration : Calibration
+    prefill_nodes, decode_nodes : int
+        Nodes of each pool. A prefill node works on one request at a time, a decode node on a batch.
+    cache_tokens_per_node : int
+        DRAM kept for KV cache on each prefill node, in tokens; whole blocks are used.
+    routing : Routing
+    kvcache_balancing_threshold : float
+        Of Algorithm 1, at least 1; only global cache-aware routing looks at it.
+    transfer_startup_s : float
+        Seconds before the first byte of a transfer moves.
+    kv_streaming : bool
+        Whether the KV cache flows to the decode node while the prefill computes it, layer by
+        layer (FAST'25, section 3.3), or only after it.
+    admission : Admission
+    ttft_limit_s, tbt_limit_s : float
+        The service-level objectives, which admission looks at.
+    predicted_decode_s : float
+        t_d of predictive admission (arXiv 2407.00079, section 7.4): how long every request is
+        taken to decode.
+    """
+
+    node: GpuNode
+    model: TransformerModel
+    calibration: Calibration
+    prefill_nodes: int
+    decode_nodes: int
+    cache_tokens_per_node: int
+    routing: Routing = Routing.GLOBAL_CACHE_AWARE
+    kvcache_balancing_threshold: float = 2.0
+    transfer_startup_s: float = 0.0
+    kv_streaming: bool = True
+    admission: Admission = Admission.NONE
+    ttft_limit_s: float = 30.0
+    tbt_limit_s: float = 0.1
+    predicted_decode_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        require_positive(
+            self,
+            "prefill_nodes",
+            "decode_nodes",
+            "kvcache_balancing_threshold",
+            "ttft_limit_s",
+            "tbt_limit_s",
+            "predicted_decode_s",
+        )
+        if self.vram_tokens < 1:
+            raise InputError(
+                f"Cluster.model: {self.model.title} leaves no memory for KV cache on {self.node.title}"
+            )
+
+    @property
+    def vram_tokens(self) -> int:
+        """KV cache that a decode node's GPU memory holds beside the weights, in tokens."""
+        memory_bytes = VRAM_SHARE * self.node.gpus * self.node.hbm_bytes
+        weights_bytes = self.model.parameters * self.model.element_bytes
+        return int((memory_bytes - weights_bytes) // self.model.kv_bytes_per_token)
+
+    @property
+    def network_bytes_per_s(self) -> float:
+        """What a node's network carries in each direction, in bytes/s."""
+        return self.calibration.network_utilisation * self.node.nic_bytes_per_s
+
+    @property
+    def fetch_threshold(self) -> float:
+        """The balancing threshold as the routing uses it; infinite where nothing is fetched."""
+        fetches = self.routing is Routing.GLOBAL_CACHE_AWARE
+        return self.kvcache_balancing_threshold if fetches else float("inf")

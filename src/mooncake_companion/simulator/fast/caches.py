@@ -1,0 +1,175 @@
+"""LRU caches of all nodes and the index of holders, in arrays; twin of `simulator.cache_tiers`.
+
+An entry is one block on one node: node k owns the entries from k * capacity on. Entries of a node
+form a list from the oldest to the newest; entries of a block form a list of its holders.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mooncake_companion.simulator.fast.compiling import compiled
+
+ENTRY = np.dtype(
+    [
+        ("block", np.int32),
+        ("node", np.int32),
+        ("older", np.int32),
+        ("newer", np.int32),
+        ("next_holder", np.int32),
+        ("last_holder", np.int32),
+        ("pins", np.int32),
+        ("", np.int32),
+    ]
+)
+NODE = np.dtype([("oldest", np.int32), ("newest", np.int32), ("held", np.int64)])
+
+
+class Caches(NamedTuple):
+    """All caches: `ENTRY` records; `NODE` records; the first entry of each block; capacity and evictions."""
+
+    entries: Any
+    nodes: Any
+    holder: Any
+    capacity: Any
+    evictions: Any
+
+
+def new_caches(nodes: int, capacity: int, blocks: int) -> Caches:
+    """Empty caches for block ids below `blocks`; none can need room for more than all of them."""
+    capacity = min(capacity, blocks)
+    entries = np.zeros(nodes * capacity, ENTRY)
+    entries["node"] = np.repeat(np.arange(nodes), capacity)
+    ends = np.zeros(nodes, NODE)
+    ends["oldest"] = ends["newest"] = -1
+    return Caches(
+        entries, ends, np.full(blocks, -1, np.int32), np.array([capacity], np.int64), np.zeros(1, np.int64)
+    )
+
+
+@compiled
+def find(caches, node, block):  # type: ignore[no-untyped-def]
+    """The entry of a block on a node, or -1."""
+    entries = caches.entries
+    entry = caches.holder[block]
+    while entry >= 0 and entries[entry].node != node:
+        entry = entries[entry].next_holder
+    return entry
+
+
+@compiled
+def leading_hits(caches, blocks, hits):  # type: ignore[no-untyped-def]
+    """For each node, how many of the leading `blocks` it holds without a gap, into `hits`."""
+    entries, holder = caches.entries, caches.holder
+    hits[:] = 0
+    for depth in range(len(blocks)):
+        found = False
+        entry = holder[blocks[depth]]
+        while entry >= 0:
+            node = entries[entry].node
+            if hits[node] == depth:
+                hits[node] = depth + 1
+                found = True
+            entry = entries[entry].next_holder
+        if not found:
+            return
+
+
+@compiled
+def _unlink(caches, node, entry):  # type: ignore[no-untyped-def]
+    entries, nodes = caches.entries, caches.nodes
+    older, newer = entries[entry].older, entries[entry].newer
+    if older >= 0:
+        entries[older].newer = newer
+    else:
+        nodes[node].oldest = newer
+    if newer >= 0:
+        entries[newer].older = older
+    else:
+        nodes[node].newest = older
+
+
+@compiled
+def _append(caches, node, entry):  # type: ignore[no-untyped-def]
+    entries, nodes = caches.entries, caches.nodes
+    newest = nodes[node].newest
+    entries[entry].older = newest
+    entries[entry].newer = -1
+    if newest >= 0:
+        entries[newest].newer = entry
+    else:
+        nodes[node].oldest = entry
+    nodes[node].newest = entry
+
+
+@compiled
+def _touch(caches, node, entry):  # type: ignore[no-untyped-def]
+    if caches.nodes[node].newest != entry:
+        _unlink(caches, node, entry)
+        _append(caches, node, entry)
+
+
+@compiled
+def _free_entry(caches, node):  # type: ignore[no-untyped-def]
+    """An entry for a new block: a fresh one, or that of the oldest block not in use; or -1."""
+    entries, capacity = caches.entries, caches.capacity[0]
+    if caches.nodes[node].held < capacity:
+        caches.nodes[node].held += 1
+        return node * capacity + caches.nodes[node].held - 1
+    entry = np.int64(caches.nodes[node].oldest)
+    while entry >= 0 and entries[entry].pins:
+        entry = np.int64(entries[entry].newer)
+    if entry >= 0:
+        caches.evictions[0] += 1
+        _unlink(caches, node, entry)
+        after, before = entries[entry].next_holder, entries[entry].last_holder
+        if before >= 0:
+            entries[before].next_holder = after
+        else:
+            caches.holder[entries[entry].block] = after
+        if after >= 0:
+            entries[after].last_holder = before
+    return entry
+
+
+@compiled
+def store(caches, node, blocks):  # type: ignore[no-untyped-def]
+    """Keep a prefix on a node as far as there is room, its head last."""
+    entries, holder = caches.entries, caches.holder
+    for place in range(len(blocks) - 1, -1, -1):
+        block = blocks[place]
+        entry = np.int64(find(caches, node, block))
+        if entry >= 0:
+            _touch(caches, node, entry)
+            continue
+        entry = _free_entry(caches, node)
+        if entry < 0:
+            continue
+        first = holder[block]
+        entries[entry].block = block
+        entries[entry].next_holder = first
+        entries[entry].last_holder = -1
+        if first >= 0:
+            entries[first].last_holder = entry
+        holder[block] = entry
+        _append(caches, node, entry)
+
+
+@compiled
+def pin(caches, node, blocks, pinned):  # type: ignore[no-untyped-def]
+    """Pin those of `blocks` that the node holds, the head touched last; note which in `pinned`."""
+    for place in range(len(blocks) - 1, -1, -1):
+        entry = find(caches, node, blocks[place])
+        if entry >= 0:
+            caches.entries[entry].pins += 1
+            pinned[place] = True
+            _touch(caches, node, entry)
+
+
+@compiled
+def unpin(caches, node, blocks, pinned):  # type: ignore[no-untyped-def]
+    """Undo `pin`."""
+    for place in range(len(blocks)):
+        if pinned[place]:
+            caches.entries[find(caches, node, blocks[place])].pins -= 1
+            pinned[place] = False

@@ -1,0 +1,38 @@
+"""Compile with Numba, and keep the machine code on disk as long as no source changes.
+
+Numba's own cache looks only at the file of the function that it compiles, not at those that the
+function calls; a changed cost formula would go unnoticed. So the code is kept in a folder named
+after a hash of every source that takes part.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+import pooch
+
+from mooncake_companion import costs
+from mooncake_companion.simulator import transfer
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function to be compiled at its first call, or read from disk if it was before."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = code_folder()
+    try:
+        return numba.njit(function, cache=True, error_model="numpy")
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+@cache
+def code_folder() -> str:
+    """Where machine code for these very sources is kept."""
+    sources = [Path(costs.__file__), Path(transfer.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    return str(Path(pooch.os_cache("mooncake-companion")) / "compiled" / digest.hexdigest()[:16])

@@ -1,0 +1,246 @@
+"""Decode nodes in arrays: batches that are walked from change to change.
+
+Each node keeps a log of its steps, their ends and lengths, in a ring that is longer than any
+answer, and ahead of it as far as the next sequence's last token. A change of the batch cuts what
+was walked ahead.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mooncake_companion.costs import decode_seconds
+from mooncake_companion.simulator.fast.compiling import compiled
+from mooncake_companion.simulator.fast.events import STEP, push
+
+_decode_seconds = compiled(decode_seconds)
+
+NODE = np.dtype(
+    [
+        ("stepping", np.bool_),
+        ("step", np.int64),
+        ("change", np.int64),
+        ("walked", np.int64),
+        ("version", np.int64),
+        ("sequences", np.int64),
+        ("context_tokens", np.int64),
+        ("reserved_tokens", np.int64),
+        ("assigned_sequences", np.int64),
+        ("assigned_tokens", np.int64),
+        ("present_sequences", np.int64),
+        ("present_tokens", np.int64),
+        ("first_waiting", np.int64),
+        ("last_waiting", np.int64),
+    ]
+)
+"""``step``: steps done. ``change``: the step after which the batch is looked at, by the event of
+``version``. ``walked``: the step up to which the log reaches. ``assigned``: given to the node and
+not done. ``present``: of these, those with their first token. The two last: a list of requests."""
+STEP_LOG = np.dtype([("end_s", np.float64), ("step_s", np.float64)])
+SEQUENCE = np.dtype([("last_step", np.int64), ("request", np.int64)])
+
+
+class Decoders(NamedTuple):
+    """All decode nodes.
+
+    `NODE` records; `STEP_LOG` records, shape (nodes, ring); the batches as heaps of `SEQUENCE`
+    records, shape (nodes, room); who waits behind each request; the coefficients of a step.
+    """
+
+    nodes: Any
+    steps: Any
+    batch: Any
+    next_waiting: Any
+    cost: Any
+
+
+def new_decoders(nodes: int, requests: int, longest_output_tokens: int, cost: tuple[float, ...]) -> Decoders:
+    """Idle nodes for answers of at most so many tokens."""
+    ring = 1 << (2 * longest_output_tokens + 4).bit_length()
+    states = np.zeros(nodes, NODE)
+    states["first_waiting"] = states["last_waiting"] = -1
+    return Decoders(
+        nodes=states,
+        steps=np.zeros((nodes, ring), STEP_LOG),
+        batch=np.zeros((nodes, 64), SEQUENCE),
+        next_waiting=np.full(requests, -1, np.int64),
+        cost=np.array(cost),
+    )
+
+
+@compiled
+def with_room(decoders, node):  # type: ignore[no-untyped-def]
+    """The same nodes with room for all that are present at `node` in its batch."""
+    nodes, room = decoders.batch.shape
+    present = decoders.nodes[node].present_sequences
+    if present <= room:
+        return decoders
+    batch = np.zeros((nodes, 2 * present), decoders.batch.dtype)
+    batch[:, :room] = decoders.batch
+    return Decoders(decoders.nodes, decoders.steps, batch, decoders.next_waiting, decoders.cost)
+
+
+@compiled
+def step_seconds(decoders, sequences, context_tokens):  # type: ignore[no-untyped-def]
+    """Length of a step."""
+    cost = decoders.cost
+    return _decode_seconds(cost[0], cost[1], cost[2], cost[3], cost[4], sequences, context_tokens)
+
+
+@compiled
+def least_loaded(decoders, input_tokens):  # type: ignore[no-untyped-def]
+    """The node whose step would be shortest with one more request and all that it was given."""
+    best, least_s = 0, np.inf
+    for number in range(len(decoders.nodes)):
+        node = decoders.nodes[number]
+        step_s = step_seconds(decoders, node.assigned_sequences + 1, node.assigned_tokens + input_tokens)
+        if step_s < least_s:
+            best, least_s = number, step_s
+    return best
+
+
+@compiled
+def wait(decoders, events, number, request, now_s):  # type: ignore[no-untyped-def]
+    """Queue a request whose KV cache has been loaded; it joins at the next boundary with room."""
+    node = decoders.nodes[number]
+    decoders.next_waiting[request] = -1
+    behind = node.last_waiting
+    node.last_waiting = request
+    if behind >= 0:
+        decoders.next_waiting[behind] = request  # whoever is first joins first, at its boundary
+        return
+    node.first_waiting = request
+    if not node.stepping:
+        node.stepping = True
+        _expect(decoders, events, number, node.step, now_s)
+        return
+    boundary = _boundary_from(decoders, number, now_s)
+    if boundary < node.change:
+        _expect(decoders, events, number, boundary, _logged(decoders, number, boundary).end_s)
+
+
+@compiled
+def _logged(decoders, number, step):  # type: ignore[no-untyped-def]
+    return decoders.steps[number, step & (decoders.steps.shape[1] - 1)]
+
+
+@compiled
+def _expect(decoders, events, number, change, time_s):  # type: ignore[no-untyped-def]
+    """Have the batch looked at after step `change`, and no longer when it was expected before."""
+    node = decoders.nodes[number]
+    node.change = change
+    node.version += 1
+    push(events, time_s, STEP, number, node.version)
+
+
+@compiled
+def _boundary_from(decoders, number, time_s):  # type: ignore[no-untyped-def]
+    """The first walked step that ends at `time_s` or later."""
+    low, high = decoders.nodes[number].step + 1, decoders.nodes[number].walked
+    while low < high:
+        middle = (low + high) // 2
+        if _logged(decoders, number, middle).end_s >= time_s:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@compiled
+def advance(decoders, number):  # type: ignore[no-untyped-def]
+    """Take the steps up to the change that is due."""
+    node = decoders.nodes[number]
+    node.context_tokens += node.sequences * (node.change - node.step)
+    node.step = node.change
+
+
+@compiled
+def walk(decoders, events, number, now_s):  # type: ignore[no-untyped-def]
+    """Log the steps to come until the first sequence of the batch has its last token."""
+    node, log = decoders.nodes[number], decoders.steps[number]
+    ring, end_s = len(log) - 1, now_s
+    sequences, context_tokens = node.sequences, node.context_tokens
+    last = decoders.batch[number, 0].last_step
+    for step in range(node.step + 1, last + 1):
+        step_s = step_seconds(decoders, sequences, context_tokens)
+        context_tokens += sequences
+        end_s += step_s
+        log[step & ring].end_s = end_s
+        log[step & ring].step_s = step_s
+    node.walked = last
+    _expect(decoders, events, number, last, end_s)
+
+
+@compiled
+def join(decoders, number, request, last_step):  # type: ignore[no-untyped-def]
+    """Put a sequence into the batch's heap."""
+    batch, place = decoders.batch[number], decoders.nodes[number].sequences
+    decoders.nodes[number].sequences = place + 1
+    while place:
+        parent = (place - 1) >> 1
+        if batch[parent].last_step <= last_step:
+            break
+        batch[place] = batch[parent]
+        place = parent
+    batch[place].last_step = last_step
+    batch[place].request = request
+
+
+@compiled
+def leave(decoders, number):  # type: ignore[no-untyped-def]
+    """Take the sequence whose last token comes first out of the batch's heap."""
+    batch, last = decoders.batch[number], decoders.nodes[number].sequences - 1
+    decoders.nodes[number].sequences = last
+    first, moved_step, place = batch[0].request, batch[last].last_step, 0
+    while True:
+        child = 2 * place + 1
+        if child >= last:
+            break
+        if child + 1 < last and batch[child + 1].last_step < batch[child].last_step:
+            child += 1
+        if moved_step <= batch[child].last_step:
+            break
+        batch[place] = batch[child]
+        place = child
+    batch[place] = batch[last]
+    return first
+
+
+@compiled
+def tbt_seconds(decoders, number, intervals, first_token_s, scratch):  # type: ignore[no-untyped-def]
+    """Mean of the longest tenth of the intervals of a sequence that has just had its last token."""
+    log, last = decoders.steps[number], decoders.nodes[number].step
+    ring = len(log) - 1
+    scratch[0] = log[(last - intervals + 1) & ring].end_s - first_token_s
+    for back in range(intervals - 1):
+        scratch[back + 1] = log[(last - back) & ring].step_s
+    counted = (intervals + 9) // 10
+    _longest_first(scratch, intervals, counted)
+    total = 0.0
+    for place in range(counted):
+        total += scratch[place]
+    return total / counted
+
+
+@compiled
+def _longest_first(values, size, wanted):  # type: ignore[no-untyped-def]
+    """Move the `wanted` largest of the first `size` values to the front: Hoare's selection."""
+    low, high = 0, size - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while values[left] > pivot:
+                left += 1
+            while values[right] < pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if wanted - 1 <= right:
+            high = right
+        elif wanted - 1 >= left:
+            low = left
+        else:
+            return

@@ -1,0 +1,79 @@
+"""Small clusters and traces for the laws that every replay must keep."""
+
+import dataclasses
+
+from hypothesis import strategies as st
+
+from mooncake_companion.costs import Calibration
+from mooncake_companion.hardware import load_node
+from mooncake_companion.llm import load_model
+from mooncake_companion.simulator import Admission, Cluster, Routing
+from mooncake_companion.traces import Trace
+
+NODE, MODEL = load_node("a800"), load_model("llama3-70b")
+CALIBRATION = Calibration(
+    prefill_overhead_s=1.0,
+    linear_utilisation=0.5,
+    attention_utilisation=0.5,
+    network_utilisation=1.0,
+    decode_overhead_s=0.015625,
+    hbm_utilisation=0.5,
+)
+
+
+def cluster(**changes):
+    setting = {
+        "node": NODE,
+        "model": MODEL,
+        "calibration": CALIBRATION,
+        "prefill_nodes": 3,
+        "decode_nodes": 2,
+        "cache_tokens_per_node": 20 * 512,
+        "routing": Routing.GLOBAL_CACHE_AWARE,
+        "kvcache_balancing_threshold": 2.0,
+    }
+    return Cluster(**(setting | changes))
+
+
+def replace_node(**changes):
+    """The node of `cluster` with other links or memory."""
+    return dataclasses.replace(NODE, **changes)
+
+
+@st.composite
+def small_traces(draw, max_requests=30, max_output_tokens=40):
+    """Requests whose prompts are paths in a small forest of blocks."""
+    requests, now_s = [], 0.0
+    for _ in range(draw(st.integers(1, max_requests))):
+        now_s += draw(st.sampled_from([0.0, 0.25, 1.0, 8.0]))
+        root, depth = draw(st.integers(0, 3)), draw(st.integers(1, 8))
+        tokens = 512 * depth - draw(st.integers(0, 511))
+        output_tokens = draw(st.integers(1, max_output_tokens))
+        requests.append((now_s, tokens, output_tokens, [100 * root + level for level in range(depth)]))
+    return Trace.from_requests(requests)
+
+
+# Memory for KV cache on a decode node from about 6,000 tokens (one or two requests) to plenty.
+_NODES = [
+    NODE,
+    replace_node(nic_bytes_per_s=1e9, host_to_device_bytes_per_s=1e9),
+    replace_node(hbm_bytes=19_870_000_000),
+    replace_node(hbm_bytes=20_000_000_000, nic_bytes_per_s=4e9, host_to_device_bytes_per_s=3e9),
+]
+
+small_settings = st.fixed_dictionaries(
+    {
+        "node": st.sampled_from(_NODES),
+        "prefill_nodes": st.integers(1, 4),
+        "decode_nodes": st.integers(1, 3),
+        "cache_tokens_per_node": st.sampled_from([0, 512, 5 * 512, 12 * 512, 10**6]),
+        "routing": st.sampled_from(Routing),
+        "kvcache_balancing_threshold": st.sampled_from([1.0, 1.5, 4.0]),
+        "transfer_startup_s": st.sampled_from([0.0, 0.125]),
+        "kv_streaming": st.booleans(),
+        "admission": st.sampled_from(Admission),
+        "ttft_limit_s": st.sampled_from([2.0, 30.0]),
+        "tbt_limit_s": st.sampled_from([0.045, 0.1]),
+        "predicted_decode_s": st.sampled_from([0.5, 4.0]),
+    }
+)

@@ -1,0 +1,242 @@
+"""The serving path: laws that hold for every replay, and queueing theory where it applies."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooncake_companion.costs import decode_step_time, prefill_time
+from mooncake_companion.errors import InputError
+from mooncake_companion.simulator import Admission, Outcome, Routing, simulate
+from mooncake_companion.traces import Trace
+from tests.simulator.small import (
+    CALIBRATION,
+    MODEL,
+    NODE,
+    cluster,
+    replace_node,
+    small_settings,
+    small_traces,
+)
+
+engines = pytest.mark.parametrize("engine", ["reference", "fast"])
+
+
+def run(trace, setting, seed=0, engine="fast"):
+    return simulate(trace, cluster(**setting), rng=np.random.default_rng(seed), engine=engine)
+
+
+@given(small_traces(), small_settings, st.integers(0, 2**32 - 1))
+@settings(max_examples=300)
+def test_every_request_meets_one_fate_and_no_byte_is_lost(trace, setting, seed):
+    result = run(trace, setting, seed)
+    finished = result.outcome == Outcome.FINISHED
+    prefilled = result.outcome != Outcome.REJECTED_AT_ARRIVAL
+    decoded = finished & (result.output_tokens > 1)
+
+    assert len(result) == len(trace)
+    assert (np.isfinite(result.first_token_s) == prefilled).all()
+    assert (np.isfinite(result.finish_s) == finished).all()
+    assert (np.isfinite(result.tbt_s) == decoded).all()
+    if setting["admission"] is Admission.NONE:
+        assert finished.all()
+    if setting["admission"] is not Admission.BASELINE:
+        assert not (result.outcome == Outcome.REJECTED_AFTER_PREFILL).any()
+
+    assert (result.cached_tokens < result.input_tokens).all()
+    assert ((result.fetched_tokens > 0) == (result.source_node >= 0)).all()
+    assert (np.isfinite(result.fetched_s) == (result.fetched_tokens > 0)).all()
+    assert (result.source_node[prefilled] != result.prefill_node[prefilled]).all()
+    assert result.counters["fetched_bytes"] == result.fetched_tokens.sum() * MODEL.kv_bytes_per_token
+    assert result.counters["loaded_bytes"] == result.input_tokens[decoded].sum() * MODEL.kv_bytes_per_token
+    sent = (prefilled if setting["kv_streaming"] else finished) & (result.output_tokens > 1)
+    assert result.counters["streamed_bytes"] == result.input_tokens[sent].sum() * MODEL.kv_bytes_per_token
+
+
+@given(small_traces(), small_settings)
+@settings(max_examples=200)
+def test_what_comes_first_comes_first(trace, setting):
+    result = run(trace, setting)
+    order = [result.arrival_s, result.start_s, result.first_token_s, result.join_s, result.finish_s]
+    for earlier, later in itertools.pairwise(order):
+        assert not (later < earlier).any()
+    assert not (result.start_s < result.fetched_s).any()
+    assert np.array_equal(result.first_token_s, result.start_s + result.prefill_s, equal_nan=True), (
+        "a prefill takes what Conductor estimated"
+    )
+
+
+@given(small_traces(), small_settings)
+@settings(max_examples=200)
+def test_no_gpu_is_busy_twice_and_no_memory_overfull(trace, setting):
+    result, nodes = run(trace, setting), cluster(**setting)
+    for node in range(nodes.prefill_nodes):
+        mine = result.prefill_node == node
+        assert (result.start_s[mine][1:] >= result.first_token_s[mine][:-1]).all()
+    tokens = result.input_tokens + result.output_tokens
+    for node in range(nodes.decode_nodes):
+        mine = (result.decode_node == node) & np.isfinite(result.join_s)
+        for at_s in result.join_s[mine]:
+            in_batch = mine & (result.join_s <= at_s) & (result.finish_s > at_s)
+            assert tokens[in_batch].sum() <= nodes.vram_tokens
+
+
+@given(small_traces(), small_settings)
+@settings(max_examples=100)
+def test_littles_law(trace, setting):
+    """The area under the number in the system is the sum of the times spent there."""
+    result = run(trace, setting)
+    there = result.outcome == Outcome.FINISHED
+    arrival_s, leave_s = result.arrival_s[there], result.finish_s[there]
+    times_s = np.unique(np.concatenate([arrival_s, leave_s]))
+    present = [((arrival_s <= t) & (leave_s > t)).sum() for t in times_s[:-1]]
+    assert (present * np.diff(times_s)).sum() == pytest.approx((leave_s - arrival_s).sum())
+
+
+@engines
+def test_second_turn_reuses_the_first_only_after_its_prefill_ended(engine):
+    turns = [(0.0, 1024, 1, [0, 1]), (0.5, 1536, 1, [0, 1, 2]), (9.0, 1536, 1, [0, 1, 2])]
+    result = run(Trace.from_requests(turns), {"prefill_nodes": 1}, engine=engine)
+    assert result.cached_tokens.tolist() == [0, 0, 1535]
+
+
+@engines
+def test_a_prompt_that_is_cached_whole_still_computes_its_last_token(engine):
+    trace = Trace.from_requests([(0.0, 1024, 1, [0, 1]), (9.0, 1024, 1, [0, 1])])
+    result = run(trace, {"prefill_nodes": 1}, engine=engine)
+    assert result.prefill_s[1] == prefill_time(NODE, MODEL, 1024, 1023, calibration=CALIBRATION)
+
+
+@engines
+def test_a_fetched_prefix_stays_where_it_was_fetched_to(engine):
+    """Each time another long prompt keeps node 0 busy; node 1 fetches once, then has its own copy."""
+    prompt, tokens = list(range(60)), 60 * 512
+    others = [[100 * k + level for level in range(60)] for k in (1, 2)]
+    arrivals = [(0.0, prompt), (20.0, others[0]), (20.0, prompt), (40.0, others[1]), (40.0, prompt)]
+    trace = Trace.from_requests([(t, tokens, 1, blocks) for t, blocks in arrivals])
+    result = run(trace, {"prefill_nodes": 2, "cache_tokens_per_node": 10**6}, engine=engine)
+    assert result.prefill_node.tolist() == [0, 0, 1, 0, 1]
+    assert result.source_node.tolist() == [-1, -1, 0, -1, -1]
+    assert result.fetched_tokens[2] == result.local_tokens[4] == tokens - 1
+
+
+@engines
+def test_one_request_by_hand(engine):
+    """Alone in the cluster: prefill, transfer after it, load, then a step a token."""
+    tokens, answer = 1000, 4
+    setting = {"kv_streaming": False, "transfer_startup_s": 0.25}
+    result = run(Trace.from_requests([(1.0, tokens, answer, [0, 1])]), setting, engine=engine)
+    size_bytes = tokens * MODEL.kv_bytes_per_token
+    first_token_s = 1.0 + prefill_time(NODE, MODEL, tokens, calibration=CALIBRATION)
+    transfers_s = size_bytes / NODE.nic_bytes_per_s + size_bytes / NODE.host_to_device_bytes_per_s
+    join_s = first_token_s + 0.25 + transfers_s
+    contexts = range(tokens, tokens + answer - 1)
+    steps_s = [decode_step_time(NODE, MODEL, 1, context, calibration=CALIBRATION) for context in contexts]
+    assert result.first_token_s[0] == first_token_s
+    assert result.join_s[0] == pytest.approx(join_s, rel=1e-12)
+    assert result.finish_s[0] == pytest.approx(join_s + sum(steps_s), rel=1e-12)
+    assert result.tbt_s[0] == pytest.approx(join_s - first_token_s + steps_s[0], rel=1e-9)
+
+
+@engines
+def test_streaming_hides_the_transfer_behind_the_prefill(engine):
+    trace = Trace.from_requests([(0.0, 8000, 4, list(range(16)))])
+    after, along = (run(trace, {"kv_streaming": on}, engine=engine) for on in (False, True))
+    transfer_s = 8000 * MODEL.kv_bytes_per_token / NODE.nic_bytes_per_s
+    assert after.join_s[0] - along.join_s[0] == pytest.approx(transfer_s, rel=1e-9)
+
+
+@engines
+def test_a_hot_holder_is_congested(engine):
+    """Two nodes that fetch from one at the same time take twice as long as one alone."""
+    prompt, tokens = list(range(40)), 40 * 512
+    busy = [900 + level for level in range(60)]
+    slow = replace_node(nic_bytes_per_s=10e9)
+
+    def fetched_s(copies):
+        arrivals = [(0.0, tokens, 1, prompt), (30.0, 60 * 512, 1, busy)] + [
+            (30.0, tokens, 1, prompt)
+        ] * copies
+        setting = {"node": slow, "cache_tokens_per_node": 10**6, "kvcache_balancing_threshold": 1.0}
+        result = run(Trace.from_requests(arrivals), setting, engine=engine)
+        assert (result.source_node[2:] == 0).all()
+        return result.fetched_s[2:] - 30.0
+
+    alone_s = (tokens - 1) * MODEL.kv_bytes_per_token / 10e9
+    assert fetched_s(1) == pytest.approx([alone_s], rel=1e-9)
+    assert fetched_s(2) == pytest.approx([2 * alone_s] * 2, rel=1e-9)
+
+
+@engines
+def test_those_without_room_wait_in_order_and_nobody_is_preempted(engine):
+    """Memory for one request at a time: the second joins at the boundary where the first leaves."""
+    small = replace_node(hbm_bytes=19_870_000_000)
+    tokens = cluster(node=small).vram_tokens - 200
+    blocks = -(-tokens // 512)
+    arrivals = [(0.0, tokens, 100, list(range(1000 * k, 1000 * k + blocks))) for k in range(3)]
+    setting = {"node": small, "prefill_nodes": 3, "decode_nodes": 1}
+    result = run(Trace.from_requests(arrivals), setting, engine=engine)
+    assert result.join_s[1:].tolist() == result.finish_s[:-1].tolist()
+
+
+@pytest.mark.parametrize("service", ["constant", "exponential"])
+def test_waiting_in_front_of_one_node_is_that_of_theory(service):
+    """Poisson arrivals at one node without cache: M/D/1, and M/M/1 with exponential prompts.
+
+    The calibration makes prefill time proportional to the prompt.
+    """
+    rng, load, requests = np.random.default_rng(1), 0.6, 40_000
+    tokens = np.full(requests, 4096)
+    if service == "exponential":
+        tokens = np.maximum(1, rng.exponential(4096, requests).astype(int))
+    plain = dataclasses.replace(CALIBRATION, prefill_overhead_s=1e-12, attention_utilisation=1e12)
+    service_s = prefill_time(NODE, MODEL, tokens.astype(float), calibration=plain)
+    arrival_s = np.cumsum(rng.exponential(service_s.mean() / load, requests))
+    trace = Trace.from_requests(
+        [
+            (t, n, 1, range(1000 * i, 1000 * i - (-n // 512)))
+            for i, (t, n) in enumerate(zip(arrival_s.tolist(), tokens.tolist(), strict=True))
+        ]
+    )
+    setting = {"calibration": plain, "prefill_nodes": 1, "cache_tokens_per_node": 0}
+    waits_s = run(trace, setting).wait_s
+    factor = 0.5 if service == "constant" else 1.0
+    expected_s = factor * load / (1 - load) * service_s.mean()
+    batches = waits_s.reshape(20, -1).mean(axis=1)
+    spread_s = batches.std(ddof=1) / math.sqrt(len(batches))
+    assert waits_s.mean() == pytest.approx(expected_s, abs=4 * spread_s)
+    assert spread_s < 0.1 * expected_s
+
+
+@engines
+def test_same_generator_same_run(engine):
+    trace = Trace.from_requests([(float(i // 4), 700, 9, [i, 1000 + i]) for i in range(40)])
+    one, other = (run(trace, {"routing": Routing.RANDOM}, 5, engine).frame() for _ in range(2))
+    assert one.equals(other)
+
+
+def test_random_routing_wants_a_generator():
+    with pytest.raises(InputError, match="rng"):
+        simulate(Trace.from_requests([(0.0, 10, 1, [0])]), cluster(routing=Routing.RANDOM))
+
+
+def test_a_request_that_no_decode_node_can_hold_is_refused():
+    small = replace_node(hbm_bytes=19_870_000_000)
+    tokens = cluster(node=small).vram_tokens
+    trace = Trace.from_requests([(0.0, 10, 1, [0]), (0.0, tokens, 1, range(-(-tokens // 512)))])
+    with pytest.raises(InputError, match=f"request 1 of handmade has {tokens + 1} tokens"):
+        simulate(trace, cluster(node=small))
+
+
+def test_a_pool_needs_a_node():
+    with pytest.raises(InputError, match="prefill_nodes"):
+        cluster(prefill_nodes=0)
+
+
+def test_a_model_must_fit():
+    with pytest.raises(InputError, match="LLaMA3-70B leaves no memory"):
+        cluster(node=replace_node(hbm_bytes=10_000_000_000))
