@@ -58,17 +58,18 @@ def find(caches, node, block):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def leading_hits(caches, blocks, hits):  # type: ignore[no-untyped-def]
-    """For each node, how many of the leading `blocks` it holds without a gap, into `hits`."""
+def leading_hits(caches, blocks, first, last, nodes):  # type: ignore[no-untyped-def]
+    """For each node, how many of the blocks from `first` on it holds without a gap, into its ``hits``."""
     entries, holder = caches.entries, caches.holder
-    hits[:] = 0
-    for depth in range(len(blocks)):
+    for node in range(len(nodes)):
+        nodes[node].hits = 0
+    for depth in range(last - first):
         found = False
-        entry = holder[blocks[depth]]
+        entry = holder[blocks[first + depth]]
         while entry >= 0:
             node = entries[entry].node
-            if hits[node] == depth:
-                hits[node] = depth + 1
+            if nodes[node].hits == depth:
+                nodes[node].hits = depth + 1
                 found = True
             entry = entries[entry].next_holder
         if not found:
@@ -133,10 +134,10 @@ def _free_entry(caches, node):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def store(caches, node, blocks):  # type: ignore[no-untyped-def]
-    """Keep a prefix on a node as far as there is room, its head last."""
+def store(caches, node, blocks, first, last):  # type: ignore[no-untyped-def]
+    """Keep the blocks from `first` to `last` on a node as far as there is room, their head last."""
     entries, holder = caches.entries, caches.holder
-    for place in range(len(blocks) - 1, -1, -1):
+    for place in range(last - 1, first - 1, -1):
         block = blocks[place]
         entry = np.int64(find(caches, node, block))
         if entry >= 0:
@@ -145,20 +146,23 @@ def store(caches, node, blocks):  # type: ignore[no-untyped-def]
         entry = _free_entry(caches, node)
         if entry < 0:
             continue
-        first = holder[block]
+        other = holder[block]
         entries[entry].block = block
-        entries[entry].next_holder = first
+        entries[entry].next_holder = other
         entries[entry].last_holder = -1
-        if first >= 0:
-            entries[first].last_holder = entry
+        if other >= 0:
+            entries[other].last_holder = entry
         holder[block] = entry
         _append(caches, node, entry)
 
 
 @compiled
-def pin(caches, node, blocks, pinned):  # type: ignore[no-untyped-def]
-    """Pin those of `blocks` that the node holds, the head touched last; note which in `pinned`."""
-    for place in range(len(blocks) - 1, -1, -1):
+def pin(caches, node, blocks, first, last, pinned):  # type: ignore[no-untyped-def]
+    """Pin those of the blocks from `first` to `last` that the node holds, and note which in `pinned`.
+
+    Their head is touched last.
+    """
+    for place in range(last - 1, first - 1, -1):
         entry = find(caches, node, blocks[place])
         if entry >= 0:
             caches.entries[entry].pins += 1
@@ -167,9 +171,9 @@ def pin(caches, node, blocks, pinned):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def unpin(caches, node, blocks, pinned):  # type: ignore[no-untyped-def]
+def unpin(caches, node, blocks, first, last, pinned):  # type: ignore[no-untyped-def]
     """Undo `pin`."""
-    for place in range(len(blocks)):
+    for place in range(first, last):
         if pinned[place]:
             caches.entries[find(caches, node, blocks[place])].pins -= 1
             pinned[place] = False

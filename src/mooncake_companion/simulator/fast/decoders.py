@@ -64,27 +64,24 @@ def new_decoders(nodes: int, requests: int, longest_output_tokens: int, cost: tu
         steps=np.zeros((nodes, ring), STEP_LOG),
         batch=np.zeros((nodes, 64), SEQUENCE),
         next_waiting=np.full(requests, -1, np.int64),
-        cost=np.array(cost),
+        cost=tuple(float(seconds) for seconds in cost),
     )
 
 
-@compiled
-def with_room(decoders, node):  # type: ignore[no-untyped-def]
-    """The same nodes with room for all that are present at `node` in its batch."""
-    nodes, room = decoders.batch.shape
-    present = decoders.nodes[node].present_sequences
+def with_room(decoders: Decoders) -> Decoders:
+    """The same nodes with room for all that are present at any of them in its batch."""
+    room, present = decoders.batch.shape[1], int(decoders.nodes["present_sequences"].max())
     if present <= room:
         return decoders
-    batch = np.zeros((nodes, 2 * present), decoders.batch.dtype)
+    batch = np.zeros((len(decoders.nodes), 2 * present), SEQUENCE)
     batch[:, :room] = decoders.batch
-    return Decoders(decoders.nodes, decoders.steps, batch, decoders.next_waiting, decoders.cost)
+    return decoders._replace(batch=batch)
 
 
 @compiled
 def step_seconds(decoders, sequences, context_tokens):  # type: ignore[no-untyped-def]
     """Length of a step."""
-    cost = decoders.cost
-    return _decode_seconds(cost[0], cost[1], cost[2], cost[3], cost[4], sequences, context_tokens)
+    return _decode_seconds(*decoders.cost, sequences, context_tokens)
 
 
 @compiled
@@ -161,8 +158,11 @@ def walk(decoders, events, number, now_s):  # type: ignore[no-untyped-def]
     ring, end_s = len(log) - 1, now_s
     sequences, context_tokens = node.sequences, node.context_tokens
     last = decoders.batch[number, 0].last_step
+    overhead_s, weights_s, arithmetic_s, sequence_s, context_token_s = decoders.cost
     for step in range(node.step + 1, last + 1):
-        step_s = step_seconds(decoders, sequences, context_tokens)
+        step_s = _decode_seconds(
+            overhead_s, weights_s, arithmetic_s, sequence_s, context_token_s, sequences, context_tokens
+        )
         context_tokens += sequences
         end_s += step_s
         log[step & ring].end_s = end_s

@@ -100,14 +100,16 @@ SETTING = np.dtype(
 
 
 class World(NamedTuple):
-    """Everything but what may move when it grows: heap, batches and flows.
+    """Everything but what may have to grow: heap, batches and flows.
 
-    ``pinned`` is over the trace's blocks; ``first_decode`` over decode nodes, the list of the
-    requests given to each; ``scratch_s`` is room for one request's intervals.
+    ``arrived`` counts the requests that have come; ``pinned`` is over the trace's blocks;
+    ``first_decode`` over decode nodes, the list of the requests given to each; ``scratch_s`` is
+    room for one request's intervals.
     """
 
     setting: Any
     requests: Any
+    arrived: Any
     blocks: Any
     pinned: Any
     prefillers: Any
@@ -163,7 +165,11 @@ def replay(
         cluster.network_bytes_per_s,
         cluster.node.host_to_device_bytes_per_s,
     )
-    _run(world, heap.new_events(4 * nodes + 64), decoders, flows)
+    events = heap.new_events(4 * nodes + 64)
+    while not _run(world, events, decoders, flows):
+        events = heap.with_room(events, _pushes_at_once(flows))
+        flows = transfers.with_room(flows)
+        decoders = batches.with_room(decoders)
     counters = {
         "evictions": int(world.caches.evictions[0]),
         "decode_steps": int(decoders.nodes["step"].sum()),
@@ -179,6 +185,7 @@ def _new_world(
     return World(
         setting=_setting(cluster, block_tokens),
         requests=requests,
+        arrived=np.zeros(1, np.int64),
         blocks=np.array(block_ids, np.int64),
         pinned=np.zeros(len(block_ids), np.bool_),
         prefillers=prefillers,
@@ -216,15 +223,17 @@ def _setting(cluster: Cluster, block_tokens: int) -> np.ndarray:
 
 @compiled
 def _run(world, events, decoders, flows):  # type: ignore[no-untyped-def]
-    requests, arrived = world.requests, 0
-    while arrived < len(requests) or events.size[0]:
-        events = heap.with_room(events, 2 * flows.count[0] + 16)
-        flows = transfers.with_room(flows)
-        if arrived < len(requests) and (
-            not events.size[0] or requests[arrived].arrival_s < events.heap[0].time_s
+    """Go on until all is done, or until the heap, the flows or a batch need more room."""
+    requests, arrived = world.requests, world.arrived
+    while arrived[0] < len(requests) or events.size[0]:
+        if _lacks_room(events, decoders, flows):
+            return False
+        coming = arrived[0]
+        if coming < len(requests) and (
+            not events.size[0] or requests[coming].arrival_s < events.heap[0].time_s
         ):
-            _arrive(world, events, decoders, flows, requests[arrived].arrival_s, arrived)
-            arrived += 1
+            arrived[0] += 1
+            _arrive(world, events, decoders, flows, requests[coming].arrival_s, coming)
             continue
         now_s, order, number, payload = heap.pop(events)
         if order == heap.TRANSFER:
@@ -232,13 +241,24 @@ def _run(world, events, decoders, flows):  # type: ignore[no-untyped-def]
         elif order == heap.PREFILL:
             _end_prefill(world, events, decoders, flows, now_s, payload)
         elif decoders.nodes[number].version == payload:
-            decoders = batches.with_room(decoders, number)
             _change_batch(world, events, decoders, now_s, number)
+    return True
 
 
 @compiled
-def _blocks(world, request):  # type: ignore[no-untyped-def]
-    return world.blocks[request.first_block : request.last_block]
+def _pushes_at_once(flows):  # type: ignore[no-untyped-def]
+    """No event pushes more: twice a new end for every flow, and a few of its own."""
+    return 2 * flows.count[0] + 16
+
+
+@compiled
+def _lacks_room(events, decoders, flows):  # type: ignore[no-untyped-def]
+    if events.size[0] + _pushes_at_once(flows) > len(events.heap) or flows.count[0] == len(flows.flows):
+        return True
+    if events.heap[0].rank >> heap.NUMBER_BITS != heap.STEP or not events.size[0]:
+        return False
+    number = events.heap[0].rank & ((1 << heap.NUMBER_BITS) - 1)
+    return decoders.nodes[number].present_sequences > decoders.batch.shape[1]
 
 
 # Conductor
@@ -247,7 +267,7 @@ def _blocks(world, request):  # type: ignore[no-untyped-def]
 @compiled
 def _arrive(world, events, decoders, flows, now_s, index):  # type: ignore[no-untyped-def]
     request = world.requests[index]
-    lru.leading_hits(world.caches, _blocks(world, request), world.prefillers["hits"])
+    lru.leading_hits(world.caches, world.blocks, request.first_block, request.last_block, world.prefillers)
     ttft_s = _choose(world, request, now_s)
     request.decode_node = batches.least_loaded(decoders, request.input_tokens)
     if _rejects_at_arrival(world, decoders, request, now_s, ttft_s):
@@ -256,7 +276,8 @@ def _arrive(world, events, decoders, flows, now_s, index):  # type: ignore[no-un
     _assign(world, decoders, index, now_s + ttft_s)
     node = world.prefillers[request.prefill_node]
     held = node.hits
-    _pin(world, request, 0, held)
+    first = request.first_block
+    lru.pin(world.caches, request.prefill_node, world.blocks, first, first + held, world.pinned)
     if request.fetched_tokens:
         _fetch(world, events, flows, now_s, index, held, world.prefillers[request.source_node].hits)
     if node.last >= 0:
@@ -381,32 +402,30 @@ def _release(world, decoders, request):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _pin(world, request, first, last):  # type: ignore[no-untyped-def]
-    """Pin what the prefill node has of the request's blocks `first` to `last`."""
-    places = slice(request.first_block + first, request.first_block + last)
-    lru.pin(world.caches, request.prefill_node, world.blocks[places], world.pinned[places])
-
-
-@compiled
 def _fetch(world, events, flows, now_s, index, held, best):  # type: ignore[no-untyped-def]
-    """Blocks `held` to `best` are pinned at the source until they have arrived."""
+    """The prompt's blocks from `held` to `best` are pinned at the source until they have arrived."""
     request = world.requests[index]
     request.fetching = True
-    request.fetch_from = held
-    request.fetch_to = best
-    places = slice(request.first_block + held, request.first_block + best)
-    lru.pin(world.caches, request.source_node, world.blocks[places], world.pinned[places])
+    request.fetch_from = request.first_block + held
+    request.fetch_to = request.first_block + best
+    lru.pin(
+        world.caches,
+        request.source_node,
+        world.blocks,
+        request.fetch_from,
+        request.fetch_to,
+        world.pinned,
+    )
     _send(world, events, flows, now_s, index, _FETCH)
 
 
 @compiled
 def _end_fetch(world, events, flows, now_s, index):  # type: ignore[no-untyped-def]
     request = world.requests[index]
-    places = slice(request.first_block + request.fetch_from, request.first_block + request.fetch_to)
-    lru.unpin(world.caches, request.source_node, world.blocks[places], world.pinned[places])
-    reused = world.blocks[request.first_block : request.first_block + request.fetch_to]
-    lru.store(world.caches, request.prefill_node, reused)
-    _pin(world, request, request.fetch_from, request.fetch_to)
+    caches, blocks, pinned, node = world.caches, world.blocks, world.pinned, request.prefill_node
+    lru.unpin(caches, request.source_node, blocks, request.fetch_from, request.fetch_to, pinned)
+    lru.store(caches, node, blocks, request.first_block, request.fetch_to)
+    lru.pin(caches, node, blocks, request.fetch_from, request.fetch_to, pinned)
     request.fetching = False
     request.fetched_s = now_s
     _start_prefill(world, events, flows, now_s, request.prefill_node)
@@ -436,9 +455,9 @@ def _end_prefill(world, events, decoders, flows, now_s, index):  # type: ignore[
     request = world.requests[index]
     request.first_token_s = now_s
     world.prefillers[request.prefill_node].busy = False
-    pinned = world.pinned[request.first_block : request.last_block]
-    lru.unpin(world.caches, request.prefill_node, _blocks(world, request), pinned)
-    lru.store(world.caches, request.prefill_node, _blocks(world, request))
+    caches, blocks, node = world.caches, world.blocks, request.prefill_node
+    lru.unpin(caches, node, blocks, request.first_block, request.last_block, world.pinned)
+    lru.store(caches, node, blocks, request.first_block, request.last_block)
     if request.output_tokens == 1:
         request.finish_s = now_s
         _release(world, decoders, request)

@@ -10,7 +10,7 @@ import numpy as np
 from mooncake_companion.simulator.fast.compiling import compiled
 
 TRANSFER, PREFILL, STEP = range(3)
-_NUMBER_BITS = 56
+NUMBER_BITS = 56
 
 EVENT = np.dtype([("time_s", np.float64), ("rank", np.int64), ("payload", np.int64)])
 """``rank`` packs order and number; ``payload`` is the handler's."""
@@ -28,13 +28,12 @@ def new_events(capacity: int) -> Events:
     return Events(np.empty(capacity, EVENT), np.zeros(1, np.int64))
 
 
-@compiled
-def with_room(events, more):  # type: ignore[no-untyped-def]
+def with_room(events: Events, more: int) -> Events:
     """The same heap with room for `more` events."""
-    held = events.size[0]
+    held = int(events.size[0])
     if held + more <= len(events.heap):
         return events
-    heap = np.empty(2 * (held + more), events.heap.dtype)
+    heap = np.empty(2 * (held + more), EVENT)
     heap[:held] = events.heap[:held]
     return Events(heap, events.size)
 
@@ -42,7 +41,7 @@ def with_room(events, more):  # type: ignore[no-untyped-def]
 @compiled
 def push(events, time_s, order, number, payload):  # type: ignore[no-untyped-def]
     """Add an event."""
-    heap, rank = events.heap, (order << _NUMBER_BITS) + number
+    heap, rank = events.heap, (order << NUMBER_BITS) + number
     place = events.size[0]
     events.size[0] = place + 1
     while place:
@@ -76,7 +75,7 @@ def pop(events):  # type: ignore[no-untyped-def]
         heap[place] = heap[child]
         place = child
     heap[place] = heap[last]
-    return time_s, rank >> _NUMBER_BITS, rank & ((1 << _NUMBER_BITS) - 1), payload
+    return time_s, rank >> NUMBER_BITS, rank & ((1 << NUMBER_BITS) - 1), payload
 
 
 @compiled

@@ -76,26 +76,15 @@ def new_flows(
     )
 
 
-@compiled
-def with_room(state):  # type: ignore[no-untyped-def]
+def with_room(state: Flows) -> Flows:
     """The same flows with room for one more."""
-    count = state.count[0]
+    count = int(state.count[0])
     if count < len(state.flows):
         return state
-    flows = np.zeros(2 * count, state.flows.dtype)
+    flows = np.zeros(2 * count, FLOW)
     flows[:count] = state.flows
-    return Flows(
-        flows,
-        state.count,
-        state.place,
-        state.links,
-        state.spare,
-        state.users,
-        np.zeros(2 * count, np.int64),
-        np.zeros(2 * count, np.int64),
-        np.zeros(2 * count, np.int64),
-        np.zeros(2 * count),
-    )
+    scratch = {name: np.zeros(2 * count, np.int64) for name in ("members", "firsts", "seconds")}
+    return state._replace(flows=flows, rates=np.zeros(2 * count), **scratch)
 
 
 @compiled
