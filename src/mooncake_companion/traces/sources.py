@@ -93,7 +93,7 @@ def cache_folder() -> Path:
     """Where downloaded traces are kept: in the folder MOONCAKE_CACHE, or the user's cache."""
     if named := os.environ.get(CACHE_VARIABLE):
         return Path(named).expanduser() / "traces"
-    import pooch  # type: ignore[import-untyped]  # here, as it takes a tenth of a second
+    import pooch  # here, as it takes a tenth of a second
 
     return Path(pooch.os_cache("mooncake-companion")) / "traces"
 

@@ -21,7 +21,6 @@ from numba.core import config
 from mooncake_companion import costs
 from mooncake_companion.simulator import transfer
 
-
 _OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
 
 
