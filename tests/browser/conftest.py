@@ -13,10 +13,16 @@ from playwright.sync_api import sync_playwright
 from mooncake_companion.publish.build import build_book
 
 CHECKOUT = Path(__file__).parents[2]
-OPTIONS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+OPTIONS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):

@@ -54,7 +54,8 @@ def test_the_slider_changes_the_marks(open_figure):
     set_slider(figure, 6)
     expect(figure.locator("input[type=range]")).to_have_value("6")
     figure.page.wait_for_function(
-        "([selector, old]) => [...document.querySelectorAll(selector)].some((m, i) => m.getAttribute('d') !== old[i])",
+        "([selector, old]) => "
+        "[...document.querySelectorAll(selector)].some((mark, i) => mark.getAttribute('d') !== old[i])",
         arg=[f"{FIGURE} {BOXES}", before],
     )
 

@@ -56,9 +56,10 @@ def run_jupyter_book(source: Path, *options: str, quiet: bool) -> None:
     CompanionError
         If it fails; the message holds the lines that say why.
     """
-    command = [sys.executable, "-c", _JUPYTER_BOOK, "build", str(source), *options]
+    command = [sys.executable, "-c", _JUPYTER_BOOK, "build", str(source.resolve()), *options]
     done = subprocess.run(
         command,
+        cwd=source,  # what the builder leaves beside its output, it leaves there
         stdout=subprocess.PIPE if quiet else None,
         stderr=subprocess.PIPE,
         text=True,
