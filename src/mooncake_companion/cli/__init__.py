@@ -13,7 +13,7 @@ from mooncake_companion.errors import CompanionError
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="companion")
 def companion() -> None:
-    r"""Run, change and cite every figure and number of the Mooncake papers.
+    """Run, change and cite every figure and number of the Mooncake papers.
 
     \b
     companion build                                   the whole book
@@ -22,7 +22,7 @@ def companion() -> None:
     companion traces list                             the request traces and where they are
 
     Exit codes: 0 done, 1 it failed, 2 bad usage or bad input.
-    """
+    """  # noqa: D301 - the backspace is click's mark for a paragraph to leave alone
 
 
 for command in (build, params, run, traces, cache):
