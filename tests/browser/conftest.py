@@ -30,6 +30,11 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class QuietServer(http.server.ThreadingHTTPServer):
+    def handle_error(self, _request, _client_address):
+        """A page that is closed while it loads hangs up; what it did not get, the page's test sees."""
+
+
 @pytest.fixture(scope="session")
 def html():
     """The built book; building it takes seconds when nothing changed."""
@@ -54,7 +59,7 @@ def address(request, html):
         yield html.as_uri()
         return
     handler = functools.partial(QuietHandler, directory=html)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with QuietServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import yaml
 
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish.build import build_book, useful_lines
@@ -42,6 +43,16 @@ def test_a_chapter_runs_again_when_data_change_and_not_otherwise(little_root):
         (little_root / "data" / "value.csv").write_text(content)
         build_book(little_root, quiet=True)
         assert executions(little_root) == expected
+
+
+@pytest.mark.slow
+def test_pages_can_move_to_another_part(little_root):
+    build_book(little_root, quiet=True)
+    contents = yaml.safe_load((little_root / "_toc.yml").read_text())
+    first, last = contents.pop("chapters")
+    contents["parts"] = [{"numbered": True, "chapters": [first]}, {"chapters": [last]}]
+    (little_root / "_toc.yml").write_text(yaml.safe_dump(contents))
+    assert build_book(little_root, quiet=True).exists()
 
 
 @pytest.mark.slow

@@ -39,11 +39,13 @@ def build_book(root: Path, *, quiet: bool = False) -> Path:
     CompanionError
         If the build fails; the message holds the lines that say why.
     """
+    pages_read = root / "_build" / ".doctrees"
+    if _is_newer(root / "_toc.yml", pages_read / "environment.pickle"):
+        shutil.rmtree(pages_read)  # sphinx-external-toc stumbles over pages that moved to another part
     try:
         run_jupyter_book(root, "-W", "-n", "--keep-going", quiet=quiet)
     except CompanionError:
-        # Sphinx would take over the pages that it read, and not warn of them again.
-        shutil.rmtree(root / "_build" / ".doctrees", ignore_errors=True)
+        shutil.rmtree(pages_read, ignore_errors=True)  # or Sphinx would not warn of them again
         raise
     return root / "_build" / "html" / "index.html"
 
@@ -68,6 +70,10 @@ def run_jupyter_book(source: Path, *options: str, quiet: bool) -> None:
     )
     if done.returncode:
         raise CompanionError(f"the book could not be built:\n{useful_lines(done.stderr)}")
+
+
+def _is_newer(source: Path, made: Path) -> bool:
+    return made.exists() and source.stat().st_mtime > made.stat().st_mtime
 
 
 def useful_lines(log: str) -> str:
