@@ -17,4 +17,4 @@ def test_the_python_example_runs(capsys, monkeypatch):
     assert 0.1 < mean_ttft_s < 30
     assert 0 < hit_ratio < 1
     assert 0 < share <= 1
-    assert len([line for line in example.splitlines() if line.strip()]) <= 11
+    assert len([line for line in example.splitlines() if line.strip()]) <= 10

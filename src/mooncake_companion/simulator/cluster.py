@@ -1,11 +1,12 @@
 """What is simulated: the nodes, what they serve, and how they are run. Standard library only."""
 
 from dataclasses import dataclass
+from typing import Any, Self
 
-from mooncake_companion.costs import Calibration
+from mooncake_companion.costs import Calibration, load_calibration
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import GpuNode
-from mooncake_companion.llm import TransformerModel
+from mooncake_companion.hardware import GpuNode, load_node
+from mooncake_companion.llm import TransformerModel, load_model
 from mooncake_companion.parameters import require_positive
 from mooncake_companion.simulator.overload import Admission
 from mooncake_companion.simulator.scheduler import Routing
@@ -26,7 +27,8 @@ class Cluster:
     prefill_nodes, decode_nodes : int
         Nodes of each pool. A prefill node works on one request at a time, a decode node on a batch.
     cache_tokens_per_node : int
-        DRAM kept for KV cache on each prefill node, in tokens; whole blocks are used.
+        DRAM kept for KV cache on each prefill node, in tokens; whole blocks are used. The default
+        is about 1 TB for LLaMA3-70B (FAST'25, section 5.3).
     routing : Routing
     kvcache_balancing_threshold : float
         Of Algorithm 1, at least 1; only global cache-aware routing looks at it.
@@ -48,7 +50,7 @@ class Cluster:
     calibration: Calibration
     prefill_nodes: int
     decode_nodes: int
-    cache_tokens_per_node: int
+    cache_tokens_per_node: int = 3_000_000
     routing: Routing = Routing.GLOBAL_CACHE_AWARE
     kvcache_balancing_threshold: float = 2.0
     transfer_startup_s: float = 0.0
@@ -72,6 +74,24 @@ class Cluster:
             raise InputError(
                 f"Cluster.model: {self.model.title} leaves no memory for KV cache on {self.node.title}"
             )
+
+    @classmethod
+    def from_presets(cls, node: str, model: str, **settings: Any) -> Self:
+        """A cluster of a named node and model, with the fitted constants.
+
+        Parameters
+        ----------
+        node, model : str
+            Names in ``data/presets``, such as "a800" and "llama3-70b".
+        **settings
+            The other parameters; ``prefill_nodes`` and ``decode_nodes`` must be among them.
+
+        Raises
+        ------
+        InputError
+            If there is no preset of that name; the known ones are listed.
+        """
+        return cls(node=load_node(node), model=load_model(model), calibration=load_calibration(), **settings)
 
     @property
     def vram_tokens(self) -> int:
