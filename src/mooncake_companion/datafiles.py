@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mooncake_companion.errors import CompanionError
 
+CACHE_VARIABLE = "MOONCAKE_CACHE"
 _PACKAGE = Path(__file__).parent
 
 
@@ -27,6 +28,15 @@ def data_path(*parts: str) -> Path:
     raise CompanionError(
         f"{'/'.join(('data', *parts))} is missing from this installation; reinstall the package"
     )
+
+
+def cache_path(*parts: str) -> Path:
+    """Path in the project's cache: the folder MOONCAKE_CACHE, or one in the user's own cache."""
+    import platformdirs  # here, as what needs no cache gets by with the standard library
+
+    named = os.environ.get(CACHE_VARIABLE)
+    top = Path(named).expanduser() if named else platformdirs.user_cache_path("mooncake-companion")
+    return top.joinpath(*parts)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def ttft(table: pd.DataFrame, *, prefill_nodes: int) -> alt.LayerChart:
         alt.Chart(table)
         .transform_filter("datum.origin == 'reported' || datum.prefill_nodes == split")
         .transform_calculate(
-            label="datum.origin + ', ×' + format(datum.ratio_to_global, '.2f')",
+            label=f"'×' + format(datum.ratio_to_global, '.2f') + ({_IS_REPORTED} ? ' reported' : '')",
             whisker_end="isValid(datum.whisker_high_s) ? datum.whisker_high_s : datum.q3_s",
         )
         .encode(
@@ -54,7 +54,6 @@ def ttft(table: pd.DataFrame, *, prefill_nodes: int) -> alt.LayerChart:
         alt.X("q1_s:Q"),
         alt.X2("q3_s:Q"),
         colour,
-        alt.FillOpacity("origin:N", legend=None).scale(domain=[MODELLED, REPORTED], range=[0.85, 0]),
         alt.Stroke("policy:N", legend=None)
         .scale(_policy_scale(table))
         .condition(test=_IS_REPORTED, value=PALETTE["reported"]),

@@ -17,4 +17,4 @@ def readable(table: pd.DataFrame, columns: dict[str, tuple[str, str]]) -> pd.Dat
     0  -12%
     """
     shown = {heading: table[name].map(form.format) for name, (heading, form) in columns.items()}
-    return pd.DataFrame(shown, index=table.index)
+    return pd.DataFrame(shown, index=table.index.rename(None))

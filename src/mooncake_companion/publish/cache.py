@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from mooncake_companion.traces.sources import cache_folder
+from mooncake_companion.datafiles import cache_path
 
 
 def cache_folders(root: Path | None) -> dict[str, Path]:
@@ -15,7 +15,7 @@ def cache_folders(root: Path | None) -> dict[str, Path]:
         The checkout, if there is one.
     """
     built = {"book": root / "_build"} if root else {}
-    return {**built, "traces": cache_folder()}
+    return {**built, "traces": cache_path("traces"), "compiled": cache_path("compiled")}
 
 
 def clear(folders: list[Path]) -> list[Path]:

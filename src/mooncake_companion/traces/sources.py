@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from mooncake_companion.datafiles import data_path, replacing
+from mooncake_companion.datafiles import cache_path, data_path, replacing
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.traces.generator import generate
 from mooncake_companion.traces.read import read_jsonl
@@ -23,7 +23,6 @@ from mooncake_companion.traces.trace import Trace
 from mooncake_companion.traces.workload import load_workload, workload_path
 
 FOLDER_VARIABLE = "MOONCAKE_TRACES"
-CACHE_VARIABLE = "MOONCAKE_CACHE"
 OFFLINE_VARIABLE = "MOONCAKE_OFFLINE"
 STANDIN = "-standin"
 STANDIN_SEED = 0
@@ -90,12 +89,8 @@ def has_standin(name: str) -> bool:
 
 
 def cache_folder() -> Path:
-    """Where downloaded traces are kept: in the folder MOONCAKE_CACHE, or the user's cache."""
-    if named := os.environ.get(CACHE_VARIABLE):
-        return Path(named).expanduser() / "traces"
-    import pooch  # here, as it takes a tenth of a second
-
-    return Path(pooch.os_cache("mooncake-companion")) / "traces"
+    """Where downloaded traces are kept."""
+    return cache_path("traces")
 
 
 def locate(name: str, *, folder: Path | None = None) -> Path | None:

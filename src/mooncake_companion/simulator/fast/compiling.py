@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numba
-import pooch
 from numba.core import config
 
 from mooncake_companion import costs
+from mooncake_companion.datafiles import cache_path
 from mooncake_companion.simulator import transfer
 
 _OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
@@ -42,4 +42,4 @@ def code_folder() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sources:
         digest.update(source.read_bytes())
-    return str(Path(pooch.os_cache("mooncake-companion")) / "compiled" / digest.hexdigest()[:16])
+    return str(cache_path("compiled", digest.hexdigest()[:16]))
