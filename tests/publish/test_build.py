@@ -35,6 +35,10 @@ def test_a_book_is_built_whole_and_again_the_same(little_root, tmp_path):
     build_book(little_root, quiet=True)
     second = snapshot(html)
     assert [name for name in first if first[name] != second.get(name)] == []
+    (little_root / "data" / "new.csv").write_text("1")  # runs the chapter again, to the same end
+    build_book(little_root, quiet=True)
+    third = snapshot(html)
+    assert [name for name in first if first[name] != third.get(name)] == []
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterable, Iterator
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +140,8 @@ def _visit_notes(translator: Any, node: ChartNotesNode) -> None:
 def origin_html(provenance: dict[str, Any]) -> str:
     """Say in small type what a figure was made from.
 
-    >>> origin_html({"trace_source": "released trace.", "parameters": {"nodes": 16}})[:58]
-    '<p class="companion-origin">Data: released trace. </p><deta'
+    >>> origin_html({"trace_source": "released trace"})
+    '<p class="companion-origin">Data: released trace. </p>'
     """
     source = str(provenance.get("trace_source", "")).rstrip(". ")
     sentence = f'<p class="companion-origin">Data: {html.escape(source)}. </p>' if source else ""
@@ -203,6 +203,18 @@ def serve_scripts(app: Sphinx) -> None:
     mathjax = next(file for file in installed if file.name == "tex-svg.js")
     shutil.copyfile(str(mathjax.locate()), scripts / "tex-svg.js")
     app.config.mathjax_path = "js/tex-svg.js"
+    _write_style_of_cells(app)
+
+
+def _write_style_of_cells(app: Sphinx) -> None:
+    """Write MyST-NB's style sheet before the pages, which name the checksums of such files.
+
+    It would be there only after the pages of a first build, which then differed from later ones.
+    """
+    style = resources.files("myst_nb.static").joinpath("mystnb.css").read_bytes()
+    for name, _ in app.registry.css_files:
+        if name.startswith("mystnb."):
+            Path(app.outdir, "_static", name).write_bytes(style)
 
 
 # --- outputs that follow sources, data and traces ----------------------------------------------
