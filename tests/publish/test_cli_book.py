@@ -49,10 +49,12 @@ def test_every_command_explains_itself(command):
 def test_caches_are_shown_and_removed_only_when_wanted(little_root, tmp_path, monkeypatch):
     monkeypatch.setenv("MOONCAKE_CACHE", str(tmp_path / "cache"))
     built, traces = little_root / "_build", tmp_path / "cache" / "traces"
+    compiled = tmp_path / "cache" / "compiled"
     for folder in (built, traces):
         folder.mkdir(parents=True)
     root = ["--root", str(little_root)]
-    assert run("cache", "path", *root).output.splitlines() == [f"book\t{built}", f"traces\t{traces}"]
+    shown = run("cache", "path", *root).output.splitlines()
+    assert shown == [f"book\t{built}", f"traces\t{traces}", f"compiled\t{compiled}"]
     assert run("cache", "clear", *root, input="n\n").exit_code == 1
     assert built.exists()
     assert run("cache", "clear", "book", "--yes", *root).exit_code == 0

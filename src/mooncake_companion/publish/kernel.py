@@ -23,8 +23,6 @@ def use_this_interpreter(folder: Path) -> None:
         "argv": [sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR", "-f", "{connection_file}"],
         "display_name": "Python 3",
         "language": "python",
-        # tqdm misses a widget for its bar, which no page could show, and tells so with its own path.
-        "env": {"PYTHONWARNINGS": "ignore:IProgress not found"},
     }
     kernel.joinpath("kernel.json").write_text(json.dumps(description, indent=1), "utf-8")
     others = [path for path in os.environ.get("JUPYTER_PATH", "").split(os.pathsep) if path]
