@@ -86,6 +86,7 @@ class Record:
     fetched_s: float = float("nan")
     start_s: float = float("nan")
     first_token_s: float = float("nan")
+    last_token_s: float = float("nan")
     join_s: float = float("nan")
     finish_s: float = float("nan")
     intervals_s: list[float] = field(default_factory=list)
@@ -329,7 +330,7 @@ class _ServingPath:
 
     def _end_prefill(self, index: int) -> None:
         request, record, choice = self._requests[index], self.records[index], self._choice(index)
-        record.first_token_s = self.clock.now_s
+        record.first_token_s = record.last_token_s = self.clock.now_s
         self.prefillers[choice.node].busy = False
         self.caches.unpin(choice.node, self._held.pop(index))
         self.caches.store(choice.node, request.blocks)
@@ -411,7 +412,7 @@ class _ServingPath:
         step_s = self._step_s(len(decoder.tokens_left), decoder.context_tokens)
         end_s = self.clock.now_s + step_s
         decoder.steps += 1
-        self.clock.at(end_s, Order.STEP, node, partial(self._end_step, node, step_s))
+        self.clock.at(end_s, Order.STEP, node, partial(self._end_step, node))
 
     def _join(self, decoder: _Decoder) -> None:
         while decoder.waiting:
@@ -425,11 +426,12 @@ class _ServingPath:
             decoder.tokens_left[index] = request.output_tokens - 1
             self.records[index].join_s = self.clock.now_s
 
-    def _end_step(self, node: int, step_s: float) -> None:
+    def _end_step(self, node: int) -> None:
         decoder, now_s = self.decoders[node], self.clock.now_s
         for index in list(decoder.tokens_left):
             record = self.records[index]
-            record.intervals_s.append(step_s if record.intervals_s else now_s - record.first_token_s)
+            record.intervals_s.append(now_s - record.last_token_s)
+            record.last_token_s = now_s
             decoder.context_tokens += 1
             decoder.tokens_left[index] -= 1
             if not decoder.tokens_left[index]:

@@ -1,8 +1,7 @@
 """Decode nodes in arrays: batches that are walked from change to change.
 
-Each node keeps a log of its steps, their ends and lengths, in a ring that is longer than any
-answer, and ahead of it as far as the next sequence's last token. A change of the batch cuts what
-was walked ahead.
+Each node keeps a log of when its steps ended, in a ring that is longer than any answer, and ahead
+of it as far as the next sequence's last token. A change of the batch cuts what was walked ahead.
 """
 
 from typing import Any, NamedTuple
@@ -36,19 +35,18 @@ NODE = np.dtype(
 """``step``: steps done. ``change``: the step after which the batch is looked at, by the event of
 ``version``. ``walked``: the step up to which the log reaches. ``assigned``: given to the node and
 not done. ``present``: of these, those with their first token. The two last: a list of requests."""
-STEP_LOG = np.dtype([("end_s", np.float64), ("step_s", np.float64)])
 SEQUENCE = np.dtype([("last_step", np.int64), ("request", np.int64)])
 
 
 class Decoders(NamedTuple):
     """All decode nodes.
 
-    `NODE` records; `STEP_LOG` records, shape (nodes, ring); the batches as heaps of `SEQUENCE`
-    records, shape (nodes, room); who waits behind each request; the coefficients of a step.
+    `NODE` records; the ends of steps, in seconds, shape (nodes, ring); the batches as heaps of
+    `SEQUENCE` records, shape (nodes, room); who waits behind each request; the coefficients of a step.
     """
 
     nodes: Any
-    steps: Any
+    ends_s: Any
     batch: Any
     next_waiting: Any
     cost: Any
@@ -61,7 +59,7 @@ def new_decoders(nodes: int, requests: int, longest_output_tokens: int, cost: tu
     states["first_waiting"] = states["last_waiting"] = -1
     return Decoders(
         nodes=states,
-        steps=np.zeros((nodes, ring), STEP_LOG),
+        ends_s=np.zeros((nodes, ring)),
         batch=np.zeros((nodes, 64), SEQUENCE),
         next_waiting=np.full(requests, -1, np.int64),
         cost=tuple(float(seconds) for seconds in cost),
@@ -113,12 +111,12 @@ def wait(decoders, events, number, request, now_s):  # type: ignore[no-untyped-d
         return
     boundary = _boundary_from(decoders, number, now_s)
     if boundary < node.change:
-        _expect(decoders, events, number, boundary, _logged(decoders, number, boundary).end_s)
+        _expect(decoders, events, number, boundary, _end_s(decoders, number, boundary))
 
 
 @compiled
-def _logged(decoders, number, step):  # type: ignore[no-untyped-def]
-    return decoders.steps[number, step & (decoders.steps.shape[1] - 1)]
+def _end_s(decoders, number, step):  # type: ignore[no-untyped-def]
+    return decoders.ends_s[number, step & (decoders.ends_s.shape[1] - 1)]
 
 
 @compiled
@@ -136,7 +134,7 @@ def _boundary_from(decoders, number, time_s):  # type: ignore[no-untyped-def]
     low, high = decoders.nodes[number].step + 1, decoders.nodes[number].walked
     while low < high:
         middle = (low + high) // 2
-        if _logged(decoders, number, middle).end_s >= time_s:
+        if _end_s(decoders, number, middle) >= time_s:
             high = middle
         else:
             low = middle + 1
@@ -154,19 +152,17 @@ def advance(decoders, number):  # type: ignore[no-untyped-def]
 @compiled
 def walk(decoders, events, number, now_s):  # type: ignore[no-untyped-def]
     """Log the steps to come until the first sequence of the batch has its last token."""
-    node, log = decoders.nodes[number], decoders.steps[number]
-    ring, end_s = len(log) - 1, now_s
+    node, ends_s = decoders.nodes[number], decoders.ends_s[number]
+    ring, end_s = len(ends_s) - 1, now_s
     sequences, context_tokens = node.sequences, node.context_tokens
     last = decoders.batch[number, 0].last_step
     overhead_s, weights_s, arithmetic_s, sequence_s, context_token_s = decoders.cost
     for step in range(node.step + 1, last + 1):
-        step_s = _decode_seconds(
+        end_s += _decode_seconds(
             overhead_s, weights_s, arithmetic_s, sequence_s, context_token_s, sequences, context_tokens
         )
         context_tokens += sequences
-        end_s += step_s
-        log[step & ring].end_s = end_s
-        log[step & ring].step_s = step_s
+        ends_s[step & ring] = end_s
     node.walked = last
     _expect(decoders, events, number, last, end_s)
 
@@ -209,11 +205,12 @@ def leave(decoders, number):  # type: ignore[no-untyped-def]
 @compiled
 def tbt_seconds(decoders, number, intervals, first_token_s, scratch):  # type: ignore[no-untyped-def]
     """Mean of the longest tenth of the intervals of a sequence that has just had its last token."""
-    log, last = decoders.steps[number], decoders.nodes[number].step
-    ring = len(log) - 1
-    scratch[0] = log[(last - intervals + 1) & ring].end_s - first_token_s
-    for back in range(intervals - 1):
-        scratch[back + 1] = log[(last - back) & ring].step_s
+    ends_s, first = decoders.ends_s[number], decoders.nodes[number].step - intervals + 1
+    ring, before_s = len(ends_s) - 1, first_token_s
+    for interval in range(intervals):
+        end_s = ends_s[(first + interval) & ring]
+        scratch[interval] = end_s - before_s
+        before_s = end_s
     counted = (intervals + 9) // 10
     _longest_first(scratch, intervals, counted)
     total = 0.0
