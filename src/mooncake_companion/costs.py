@@ -96,6 +96,16 @@ def prefill_seconds(
     return overhead_s + token_s * (input_tokens - cached_tokens) + pair_s * pairs
 
 
+def batch_prefill_seconds(
+    overhead_s: float, token_s: float, pair_s: float, tokens: Number, pairs: Number
+) -> Number:
+    """Time of one iteration that computes several prompts, with one overhead for all.
+
+    ``tokens`` and ``pairs`` are the sums of n − p and of n² − p² over the prompts.
+    """
+    return overhead_s + token_s * tokens + pair_s * pairs
+
+
 def prefill_time(
     node: GpuNode,
     model: TransformerModel,
@@ -151,6 +161,32 @@ def decode_seconds(
     """Seconds of a decode step from its coefficients; the one formula that every engine evaluates."""
     linear_s = max(weights_s, arithmetic_s * sequences)
     return overhead_s + linear_s + sequence_s * sequences + context_token_s * context_tokens
+
+
+def mixed_seconds(
+    prefill_overhead_s: float,
+    token_s: float,  # noqa: ARG001 - as in DecodeCost.arithmetic_s
+    pair_s: float,
+    overhead_s: float,
+    weights_s: float,
+    arithmetic_s: float,
+    sequence_s: float,
+    context_token_s: float,
+    sequences: Number,
+    context_tokens: Number,
+    chunk_tokens: Number,
+    chunk_pairs: Number,
+    prompts: Number,
+) -> Number:
+    """Seconds of an iteration that decodes a batch and computes chunks of prompts along with it.
+
+    The linear layers run over all tokens together, so the weights are read once; the chunks'
+    attention and, for each prompt that begins, the overhead of a prefill come on top. Without
+    chunks it is `decode_seconds`.
+    """
+    linear_s = max(weights_s, arithmetic_s * (sequences + chunk_tokens))
+    decode_s = overhead_s + linear_s + sequence_s * sequences + context_token_s * context_tokens
+    return decode_s + pair_s * chunk_pairs + prefill_overhead_s * prompts
 
 
 def decode_step_time(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mooncake_companion.costs import Calibration
 from mooncake_companion.hardware import load_node
 from mooncake_companion.llm import load_model
-from mooncake_companion.simulator import Admission, Cluster, Routing
+from mooncake_companion.simulator import Admission, Batching, Cluster, CoupledCluster, Routing
 from mooncake_companion.traces import Trace
 
 NODE, MODEL = load_node("a800"), load_model("llama3-70b")
@@ -33,6 +33,11 @@ def cluster(**changes):
         "kvcache_balancing_threshold": 2.0,
     }
     return Cluster(**(setting | changes))
+
+
+def coupled(**changes):
+    setting = {"node": NODE, "model": MODEL, "calibration": CALIBRATION, "nodes": 2}
+    return CoupledCluster(**(setting | changes))
 
 
 def replace_node(**changes):
@@ -75,5 +80,15 @@ small_settings = st.fixed_dictionaries(
         "ttft_limit_s": st.sampled_from([2.0, 30.0]),
         "tbt_limit_s": st.sampled_from([0.045, 0.1]),
         "predicted_decode_s": st.sampled_from([0.5, 4.0]),
+    }
+)
+
+coupled_settings = st.fixed_dictionaries(
+    {
+        "node": st.sampled_from(_NODES),
+        "nodes": st.integers(1, 3),
+        "batching": st.sampled_from(Batching),
+        "chunk_tokens": st.sampled_from([1, 3, 700, 2048]),
+        "max_batched_tokens": st.sampled_from([1, 3000, 131_072]),
     }
 )

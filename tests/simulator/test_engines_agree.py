@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from mooncake_companion import traces
 from mooncake_companion.costs import load_calibration
-from mooncake_companion.simulator import Admission, Routing, simulate
-from tests.simulator.small import cluster, small_settings, small_traces
+from mooncake_companion.simulator import Admission, Batching, Routing, simulate
+from tests.simulator.small import cluster, coupled, coupled_settings, small_settings, small_traces
 
 
 def assert_equal(trace, nodes, seed):
@@ -23,17 +23,39 @@ def assert_equal(trace, nodes, seed):
     np.testing.assert_allclose(other["tbt_s"], one["tbt_s"], rtol=1e-9)
 
 
-@given(small_traces(), small_settings, st.integers(0, 2**32 - 1))
-@settings(max_examples=1500)
-def test_on_small_clusters(trace, setting, seed):
+def on_small_clusters(trace, setting, seed):
     """To the last bit, but for TBT, whose sum runs in another order."""
     assert_equal(trace, cluster(**setting), seed)
+
+
+def on_small_coupled_clusters(trace, setting):
+    assert_equal(trace, coupled(**setting), 0)
+
+
+disaggregated = given(small_traces(), small_settings, st.integers(0, 2**32 - 1))
+together = given(small_traces(), coupled_settings)
+
+test_on_small_clusters = settings(max_examples=300)(disaggregated(on_small_clusters))
+test_on_small_coupled_clusters = settings(max_examples=300)(together(on_small_coupled_clusters))
+test_on_thousands_of_clusters = pytest.mark.slow(
+    settings(max_examples=3000)(disaggregated(on_small_clusters))
+)
+test_on_thousands_of_coupled_clusters = pytest.mark.slow(
+    settings(max_examples=3000)(together(on_small_coupled_clusters))
+)
 
 
 @given(small_traces(max_requests=60), small_settings, st.integers(0, 2**32 - 1))
 @settings(max_examples=300)
 def test_with_the_fitted_constants(trace, setting, seed):
     assert_equal(trace, cluster(**setting, calibration=load_calibration()), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batching", Batching)
+def test_on_busy_coupled_nodes(batching):
+    trace = traces.load("synthetic-standin").head(1500)
+    assert_equal(trace, coupled(nodes=4, batching=batching, calibration=load_calibration()), 0)
 
 
 @pytest.mark.slow

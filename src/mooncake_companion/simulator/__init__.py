@@ -9,17 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mooncake_companion.simulator.cluster import Cluster
+    from mooncake_companion.simulator.coupled import Batching, CoupledCluster
     from mooncake_companion.simulator.overload import Admission
     from mooncake_companion.simulator.reference import Outcome
     from mooncake_companion.simulator.result import Result
     from mooncake_companion.simulator.scheduler import Routing
     from mooncake_companion.simulator.serving_path import simulate
 
-__all__ = ["Admission", "Cluster", "Outcome", "Result", "Routing", "simulate"]
+__all__ = [
+    "Admission",
+    "Batching",
+    "Cluster",
+    "CoupledCluster",
+    "Outcome",
+    "Result",
+    "Routing",
+    "simulate",
+]
 
 _HOMES = {
     "Admission": "overload",
+    "Batching": "coupled",
     "Cluster": "cluster",
+    "CoupledCluster": "coupled",
     "Outcome": "reference",
     "Result": "result",
     "Routing": "scheduler",

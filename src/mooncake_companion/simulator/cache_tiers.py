@@ -40,6 +40,17 @@ class LruCache:
         assert self._pins[block] > 0, f"block {block} is not pinned"
         self._pins[block] -= 1
 
+    def users(self, block: int) -> int:
+        """How often a held block is pinned."""
+        return self._pins[block]
+
+    def evict(self) -> int | None:
+        """Let go of the least recently used block that is not pinned; None if there is none."""
+        evicted = next((old for old, users in self._pins.items() if not users), None)
+        if evicted is not None:
+            del self._pins[evicted]
+        return evicted
+
     def insert(self, block: int) -> tuple[bool, int | None]:
         """Add a block that is not held, as the most recently used one.
 
@@ -52,10 +63,9 @@ class LruCache:
         """
         evicted = None
         if len(self._pins) >= self.capacity_blocks:
-            evicted = next((old for old, users in self._pins.items() if not users), None)
+            evicted = self.evict()
             if evicted is None:
                 return False, None
-            del self._pins[evicted]
         self._pins[block] = 0
         return True, evicted
 

@@ -9,13 +9,14 @@ from enum import IntEnum
 class Order(IntEnum):
     """What goes first among the events of one instant; within one kind, the lower number does.
 
-    The number is the request's for arrivals and transfers and the node's for the other two.
+    The number is the request's for arrivals and transfers and the node's for the others.
     """
 
     TRANSFER = 0  # a transfer starts or ends: blocks and KV caches appear
     PREFILL = 1  # a prefill ends: its node is free
     STEP = 2  # a decode step ends: tokens appear, sequences leave and join
     ARRIVE = 3  # a request arrives and Conductor decides, seeing what all the above left
+    START = 4  # a coupled node that was idle takes up all that has arrived
 
 
 class Clock:

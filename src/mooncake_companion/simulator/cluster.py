@@ -16,14 +16,55 @@ VRAM_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """A prefill pool, a decode pool, and how Conductor routes to them.
+class Deployment:
+    """What every way to serve has in common.
 
     Parameters
     ----------
     node, model : GpuNode, TransformerModel
         What every node is, and what it serves.
     calibration : Calibration
+        The fitted constants.
+    """
+
+    node: GpuNode
+    model: TransformerModel
+    calibration: Calibration
+
+    @classmethod
+    def from_presets(cls, node: str, model: str, **settings: Any) -> Self:
+        """A cluster of a named node and model, with the fitted constants.
+
+        Parameters
+        ----------
+        node, model : str
+            Names in ``data/presets``, such as "a800" and "llama3-70b".
+        **settings
+            The other parameters; those without a default, such as ``prefill_nodes``, must be there.
+
+        Raises
+        ------
+        InputError
+            If there is no preset of that name; the known ones are listed.
+        """
+        return cls(node=load_node(node), model=load_model(model), calibration=load_calibration(), **settings)
+
+    @property
+    def vram_tokens(self) -> int:
+        """KV cache that a node's GPU memory holds beside the weights, in tokens."""
+        memory_bytes = VRAM_SHARE * self.node.gpus * self.node.hbm_bytes
+        weights_bytes = self.model.parameters * self.model.element_bytes
+        return int((memory_bytes - weights_bytes) // self.model.kv_bytes_per_token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster(Deployment):
+    """A prefill pool, a decode pool, and how Conductor routes to them.
+
+    Parameters
+    ----------
+    node, model, calibration
+        As of every `Deployment`.
     prefill_nodes, decode_nodes : int
         Nodes of each pool. A prefill node works on one request at a time, a decode node on a batch.
     cache_tokens_per_node : int
@@ -45,9 +86,6 @@ class Cluster:
         taken to decode.
     """
 
-    node: GpuNode
-    model: TransformerModel
-    calibration: Calibration
     prefill_nodes: int
     decode_nodes: int
     cache_tokens_per_node: int = 3_000_000
@@ -74,31 +112,6 @@ class Cluster:
             raise InputError(
                 f"Cluster.model: {self.model.title} leaves no memory for KV cache on {self.node.title}"
             )
-
-    @classmethod
-    def from_presets(cls, node: str, model: str, **settings: Any) -> Self:
-        """A cluster of a named node and model, with the fitted constants.
-
-        Parameters
-        ----------
-        node, model : str
-            Names in ``data/presets``, such as "a800" and "llama3-70b".
-        **settings
-            The other parameters; ``prefill_nodes`` and ``decode_nodes`` must be among them.
-
-        Raises
-        ------
-        InputError
-            If there is no preset of that name; the known ones are listed.
-        """
-        return cls(node=load_node(node), model=load_model(model), calibration=load_calibration(), **settings)
-
-    @property
-    def vram_tokens(self) -> int:
-        """KV cache that a decode node's GPU memory holds beside the weights, in tokens."""
-        memory_bytes = VRAM_SHARE * self.node.gpus * self.node.hbm_bytes
-        weights_bytes = self.model.parameters * self.model.element_bytes
-        return int((memory_bytes - weights_bytes) // self.model.kv_bytes_per_token)
 
     @property
     def network_bytes_per_s(self) -> float:

@@ -6,7 +6,8 @@ from typing import Literal
 import numpy as np
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.simulator.cluster import Cluster
+from mooncake_companion.simulator.cluster import Cluster, Deployment
+from mooncake_companion.simulator.coupled import Batching, CoupledCluster, replay_coupled
 from mooncake_companion.simulator.reference import Outcome, Record, Request, replay
 from mooncake_companion.simulator.result import Result
 from mooncake_companion.simulator.scheduler import NO_NODE, Routing
@@ -32,7 +33,7 @@ Engine = Literal["fast", "reference"]
 
 def simulate(
     trace: Trace,
-    cluster: Cluster,
+    cluster: Cluster | CoupledCluster,
     *,
     rng: np.random.Generator | None = None,
     engine: Engine = "fast",
@@ -42,7 +43,8 @@ def simulate(
     Parameters
     ----------
     trace : Trace
-    cluster : Cluster
+    cluster : Cluster or CoupledCluster
+        Two pools, or nodes that prefill and decode.
     rng : numpy.random.Generator, optional
         Needed by random routing alone: one number a request is drawn beforehand.
     engine : {"fast", "reference"}
@@ -55,19 +57,23 @@ def simulate(
         memory of a decode node.
     """
     _check_fit(trace, cluster)
+    if isinstance(cluster, CoupledCluster):
+        return _coupled_by_fast(trace, cluster) if engine == "fast" else _coupled_by_reference(trace, cluster)
     if cluster.routing is Routing.RANDOM and rng is None:
         raise InputError("random routing needs rng, a numpy.random.Generator")
     draws = np.zeros(len(trace)) if rng is None else rng.random(len(trace))
     return _by_fast(trace, cluster, draws) if engine == "fast" else _by_reference(trace, cluster, draws)
 
 
-def _check_fit(trace: Trace, cluster: Cluster) -> None:
-    tokens = trace.input_tokens + trace.output_tokens
+def _check_fit(trace: Trace, cluster: Deployment) -> None:
+    tokens, room = trace.input_tokens + trace.output_tokens, cluster.vram_tokens
+    if isinstance(cluster, CoupledCluster) and cluster.batching is Batching.PREFIX_CACHING:
+        room -= room % trace.block_tokens  # only whole blocks are used
     longest = int(tokens.argmax())
-    if tokens[longest] > cluster.vram_tokens:
+    if tokens[longest] > room:
         raise InputError(
-            f"request {longest} of {trace.name} has {tokens[longest]} tokens, but a decode node "
-            f"({cluster.node.title}, {cluster.model.title}) holds {cluster.vram_tokens}"
+            f"request {longest} of {trace.name} has {tokens[longest]} tokens, but a node's memory "
+            f"({cluster.node.title}, {cluster.model.title}) holds {room}"
         )
 
 
@@ -82,13 +88,22 @@ def requests_of(trace: Trace) -> list[Request]:
 
 def _by_reference(trace: Trace, cluster: Cluster, draws: np.ndarray) -> Result:
     run = replay(requests_of(trace), cluster, block_tokens=trace.block_tokens, draws=draws.tolist())
-    rows = [_row(record) for record in run.records]
+    counters = {"evictions": run.evictions, "decode_steps": run.decode_steps}
+    return _result(trace, run.records, counters | _bytes_by_link(run.sent_bytes, cluster))
+
+
+def _coupled_by_reference(trace: Trace, cluster: CoupledCluster) -> Result:
+    run = replay_coupled(requests_of(trace), cluster, block_tokens=trace.block_tokens)
+    return _result(trace, run.records, {"evictions": run.evictions, "decode_steps": run.decode_steps})
+
+
+def _result(trace: Trace, records: Sequence[Record], counters: dict[str, int]) -> Result:
+    rows = [_row(record) for record in records]
     return Result(
         arrival_s=trace.arrival_s,
         input_tokens=trace.input_tokens,
         output_tokens=trace.output_tokens,
-        counters={"evictions": run.evictions, "decode_steps": run.decode_steps}
-        | _bytes_by_link(run.sent_bytes, cluster),
+        counters=counters,
         **{name: np.array([row[name] for row in rows]) for name in rows[0]},
     )
 
@@ -127,24 +142,43 @@ def _bytes_by_link(sent_bytes: Sequence[int] | np.ndarray, cluster: Cluster) -> 
 def _by_fast(trace: Trace, cluster: Cluster, draws: np.ndarray) -> Result:
     from mooncake_companion.simulator.fast import engine  # Numba takes a while to import
 
-    block_ids = trace.block_ids
-    if len(block_ids) and block_ids.max() >= 2 * len(block_ids):  # sparse ids: count them through
-        block_ids = np.unique(block_ids, return_inverse=True)[1]
-    columns = {
+    requests = engine.new_requests(_columns(trace) | {"draw": draws})
+    counters, sent_bytes = engine.replay(cluster, trace.block_tokens, requests, _dense_block_ids(trace))
+    return _result_of(trace, requests, counters | _bytes_by_link(sent_bytes, cluster))
+
+
+def _coupled_by_fast(trace: Trace, cluster: CoupledCluster) -> Result:
+    from mooncake_companion.simulator.fast import coupled, engine
+
+    requests = engine.new_requests(_columns(trace))
+    counters = coupled.replay(cluster, trace.block_tokens, requests, _dense_block_ids(trace))
+    return _result_of(trace, requests, counters)
+
+
+def _columns(trace: Trace) -> dict[str, np.ndarray]:
+    return {
         "arrival_s": trace.arrival_s,
         "input_tokens": trace.input_tokens,
         "output_tokens": trace.output_tokens,
         "first_block": trace.block_offsets[:-1],
         "last_block": trace.block_offsets[1:],
-        "draw": draws,
     }
-    requests = engine.new_requests(columns)
-    counters, sent_bytes = engine.replay(cluster, trace.block_tokens, requests, block_ids)
+
+
+def _dense_block_ids(trace: Trace) -> np.ndarray:
+    """Block ids counted through, where they are sparse: the engine keeps arrays over all ids."""
+    ids = trace.block_ids
+    if len(ids) and ids.max() >= 2 * len(ids):
+        return np.unique(ids, return_inverse=True)[1]
+    return ids
+
+
+def _result_of(trace: Trace, requests: np.ndarray, counters: dict[str, int]) -> Result:
     return Result(
         arrival_s=trace.arrival_s,
         input_tokens=trace.input_tokens,
         output_tokens=trace.output_tokens,
-        counters=counters | _bytes_by_link(sent_bytes, cluster),
+        counters=counters,
         **_noted(requests),
     )
 

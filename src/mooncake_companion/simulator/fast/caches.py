@@ -22,7 +22,16 @@ ENTRY = np.dtype(
         ("", np.int32),
     ]
 )
-NODE = np.dtype([("oldest", np.int32), ("newest", np.int32), ("held", np.int64)])
+NODE = np.dtype(
+    [
+        ("oldest", np.int32),
+        ("newest", np.int32),
+        ("free", np.int32),
+        ("fresh", np.int32),
+        ("held", np.int64),
+    ]
+)
+"""``free``: a list, through ``newer``, of entries given back; ``fresh``: how many were ever taken."""
 
 
 class Caches(NamedTuple):
@@ -41,7 +50,7 @@ def new_caches(nodes: int, capacity: int, blocks: int) -> Caches:
     entries = np.zeros(nodes * capacity, ENTRY)
     entries["node"] = np.repeat(np.arange(nodes), capacity)
     ends = np.zeros(nodes, NODE)
-    ends["oldest"] = ends["newest"] = -1
+    ends["oldest"] = ends["newest"] = ends["free"] = -1
     return Caches(
         entries, ends, np.full(blocks, -1, np.int32), np.array([capacity], np.int64), np.zeros(1, np.int64)
     )
@@ -104,56 +113,66 @@ def _append(caches, node, entry):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _touch(caches, node, entry):  # type: ignore[no-untyped-def]
+def touch(caches, node, entry):  # type: ignore[no-untyped-def]
+    """Make an entry its node's most recently used one."""
     if caches.nodes[node].newest != entry:
         _unlink(caches, node, entry)
         _append(caches, node, entry)
 
 
 @compiled
-def _free_entry(caches, node):  # type: ignore[no-untyped-def]
-    """An entry for a new block: a fresh one, or that of the oldest block not in use; or -1."""
-    entries, capacity = caches.entries, caches.capacity[0]
-    if caches.nodes[node].held < capacity:
-        caches.nodes[node].held += 1
-        return node * capacity + caches.nodes[node].held - 1
-    entry = np.int64(caches.nodes[node].oldest)
+def drop_oldest(caches, node):  # type: ignore[no-untyped-def]
+    """Let go of a node's least recently used block that is not in use; whether there was one."""
+    entries = caches.entries
+    entry = caches.nodes[node].oldest
     while entry >= 0 and entries[entry].pins:
-        entry = np.int64(entries[entry].newer)
+        entry = entries[entry].newer
+    if entry < 0:
+        return False
+    _unlink(caches, node, entry)
+    after, before = entries[entry].next_holder, entries[entry].last_holder
+    if before >= 0:
+        entries[before].next_holder = after
+    else:
+        caches.holder[entries[entry].block] = after
+    if after >= 0:
+        entries[after].last_holder = before
+    entries[entry].newer = caches.nodes[node].free
+    caches.nodes[node].free = entry
+    caches.nodes[node].held -= 1
+    caches.evictions[0] += 1
+    return True
+
+
+@compiled
+def insert(caches, node, block):  # type: ignore[no-untyped-def]
+    """Add a block that the node does not hold, as the most recently used one."""
+    entries, entry = caches.entries, np.int64(caches.nodes[node].free)
     if entry >= 0:
-        caches.evictions[0] += 1
-        _unlink(caches, node, entry)
-        after, before = entries[entry].next_holder, entries[entry].last_holder
-        if before >= 0:
-            entries[before].next_holder = after
-        else:
-            caches.holder[entries[entry].block] = after
-        if after >= 0:
-            entries[after].last_holder = before
-    return entry
+        caches.nodes[node].free = entries[entry].newer
+    else:
+        entry = node * caches.capacity[0] + caches.nodes[node].fresh
+        caches.nodes[node].fresh += 1
+    caches.nodes[node].held += 1
+    other = caches.holder[block]
+    entries[entry].block = block
+    entries[entry].next_holder = other
+    entries[entry].last_holder = -1
+    if other >= 0:
+        entries[other].last_holder = entry
+    caches.holder[block] = entry
+    _append(caches, node, entry)
 
 
 @compiled
 def store(caches, node, blocks, first, last):  # type: ignore[no-untyped-def]
     """Keep the blocks from `first` to `last` on a node as far as there is room, their head last."""
-    entries, holder = caches.entries, caches.holder
     for place in range(last - 1, first - 1, -1):
-        block = blocks[place]
-        entry = np.int64(find(caches, node, block))
+        entry = find(caches, node, blocks[place])
         if entry >= 0:
-            _touch(caches, node, entry)
-            continue
-        entry = _free_entry(caches, node)
-        if entry < 0:
-            continue
-        other = holder[block]
-        entries[entry].block = block
-        entries[entry].next_holder = other
-        entries[entry].last_holder = -1
-        if other >= 0:
-            entries[other].last_holder = entry
-        holder[block] = entry
-        _append(caches, node, entry)
+            touch(caches, node, entry)
+        elif caches.nodes[node].held < caches.capacity[0] or drop_oldest(caches, node):
+            insert(caches, node, blocks[place])
 
 
 @compiled
@@ -167,7 +186,7 @@ def pin(caches, node, blocks, first, last, pinned):  # type: ignore[no-untyped-d
         if entry >= 0:
             caches.entries[entry].pins += 1
             pinned[place] = True
-            _touch(caches, node, entry)
+            touch(caches, node, entry)
 
 
 @compiled

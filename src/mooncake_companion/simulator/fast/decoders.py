@@ -107,20 +107,21 @@ def wait(decoders, events, number, request, now_s):  # type: ignore[no-untyped-d
     node.first_waiting = request
     if not node.stepping:
         node.stepping = True
-        _expect(decoders, events, number, node.step, now_s)
+        expect(decoders, events, number, node.step, now_s)
         return
-    boundary = _boundary_from(decoders, number, now_s)
+    boundary = boundary_from(decoders, number, now_s)
     if boundary < node.change:
-        _expect(decoders, events, number, boundary, _end_s(decoders, number, boundary))
+        expect(decoders, events, number, boundary, end_of(decoders, number, boundary))
 
 
 @compiled
-def _end_s(decoders, number, step):  # type: ignore[no-untyped-def]
+def end_of(decoders, number, step):  # type: ignore[no-untyped-def]
+    """When a logged step ended or will end."""
     return decoders.ends_s[number, step & (decoders.ends_s.shape[1] - 1)]
 
 
 @compiled
-def _expect(decoders, events, number, change, time_s):  # type: ignore[no-untyped-def]
+def expect(decoders, events, number, change, time_s):  # type: ignore[no-untyped-def]
     """Have the batch looked at after step `change`, and no longer when it was expected before."""
     node = decoders.nodes[number]
     node.change = change
@@ -129,12 +130,12 @@ def _expect(decoders, events, number, change, time_s):  # type: ignore[no-untype
 
 
 @compiled
-def _boundary_from(decoders, number, time_s):  # type: ignore[no-untyped-def]
+def boundary_from(decoders, number, time_s):  # type: ignore[no-untyped-def]
     """The first walked step that ends at `time_s` or later."""
     low, high = decoders.nodes[number].step + 1, decoders.nodes[number].walked
     while low < high:
         middle = (low + high) // 2
-        if _end_s(decoders, number, middle) >= time_s:
+        if end_of(decoders, number, middle) >= time_s:
             high = middle
         else:
             low = middle + 1
@@ -147,6 +148,13 @@ def advance(decoders, number):  # type: ignore[no-untyped-def]
     node = decoders.nodes[number]
     node.context_tokens += node.sequences * (node.change - node.step)
     node.step = node.change
+
+
+@compiled
+def note_end(decoders, number, now_s):  # type: ignore[no-untyped-def]
+    """Log that the step just done ended now."""
+    step = decoders.nodes[number].step
+    decoders.ends_s[number, step & (decoders.ends_s.shape[1] - 1)] = now_s
 
 
 @compiled
@@ -164,7 +172,7 @@ def walk(decoders, events, number, now_s):  # type: ignore[no-untyped-def]
         context_tokens += sequences
         ends_s[step & ring] = end_s
     node.walked = last
-    _expect(decoders, events, number, last, end_s)
+    expect(decoders, events, number, last, end_s)
 
 
 @compiled

@@ -58,12 +58,14 @@ REQUEST = np.dtype(
         ("next_in_queue", np.int64),
         ("next_decode", np.int64),
         ("last_decode", np.int64),
+        ("held_blocks", np.int64),
+        ("done_tokens", np.int64),
         ("fetching", np.bool_),
         ("streamed", np.bool_),
     ]
 )
 """A request: its line of the trace (``first_block`` to ``last_block`` of the block ids), what the run
-notes of it, and its place in the lists of its nodes."""
+notes of it, and its place in the lists of its nodes. The coupled engine uses some of the fields."""
 _NEVER = ("fetched_s", "start_s", "first_token_s", "join_s", "finish_s", "tbt_s", "prefill_s")
 _NOWHERE = ("prefill_node", "source_node", "decode_node", "next_in_queue", "next_decode", "last_decode")
 PREFILLER = np.dtype(

@@ -1,6 +1,6 @@
 """The heap of events, in one array; the same order of one instant as `simulator.clock`.
 
-Arrivals are not in it: they come sorted, and go last within an instant.
+Arrivals are not in it: they come sorted.
 """
 
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ import numpy as np
 
 from mooncake_companion.simulator.fast.compiling import compiled
 
-TRANSFER, PREFILL, STEP = range(3)
+TRANSFER, PREFILL, STEP, ARRIVE, START = range(5)
 NUMBER_BITS = 56
 
 EVENT = np.dtype([("time_s", np.float64), ("rank", np.int64), ("payload", np.int64)])
