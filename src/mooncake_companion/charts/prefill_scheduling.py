@@ -53,7 +53,9 @@ def ttft(table: pd.DataFrame, *, prefill_nodes: int) -> alt.LayerChart:
     boxes = base.mark_bar(height={"band": 0.72}, strokeWidth=1.75).encode(
         alt.X("q1_s:Q"),
         alt.X2("q3_s:Q"),
-        colour,
+        alt.Fill("policy:N", legend=None)
+        .scale(_policy_scale(table))
+        .condition(test=_IS_REPORTED, value="transparent"),
         alt.Stroke("policy:N", legend=None)
         .scale(_policy_scale(table))
         .condition(test=_IS_REPORTED, value=PALETTE["reported"]),

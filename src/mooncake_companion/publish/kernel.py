@@ -20,7 +20,14 @@ def use_this_interpreter(folder: Path) -> None:
     kernel.mkdir(parents=True, exist_ok=True)
     description = {
         # Warnings off: one tells of unencrypted TCP at each start, though it never leaves the machine.
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR", "-f", "{connection_file}"],
+        "argv": [
+            sys.executable,
+            "-m",
+            "ipykernel_launcher",
+            "--log-level=CRITICAL",
+            "-f",
+            "{connection_file}",
+        ],
         "display_name": "Python 3",
         "language": "python",
     }
