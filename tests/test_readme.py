@@ -1,9 +1,12 @@
-"""The README's example runs as it stands."""
+"""The README's example runs as it stands, and its picture is what the model gives."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 from mooncake_companion import traces
+from mooncake_companion.experiments import prefill_scheduling
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -18,3 +21,22 @@ def test_the_python_example_runs(capsys, monkeypatch):
     assert 0 < hit_ratio < 1
     assert 0 < share <= 1
     assert len([line for line in example.splitlines() if line.strip()]) <= 10
+
+
+@pytest.mark.slow
+def test_the_picture_shows_what_the_model_gives():
+    """Made by `companion run control-plane`, whose figure was copied here."""
+    trace = traces.load("conversation", download=False)
+    if trace.origin != "released":
+        pytest.skip("the released conversation trace is not on this machine; set MOONCAKE_TRACES")
+    picture = (README.parent / "book/_static/figure-5.svg").read_text("utf-8")
+    assert trace.sha256 in picture
+    drawn = re.findall(r">×([0-9.]+)( reported)?<", picture)
+    table = prefill_scheduling.run(prefill_scheduling.Params())
+    shown = prefill_scheduling.comparison(table, 8)
+    assert [ratio for ratio, reported in drawn if not reported] == [
+        f"{ratio:.2f}" for ratio in shown["modelled_ratio"]
+    ]
+    assert [ratio for ratio, reported in drawn if reported] == [
+        f"{ratio:.2f}" for ratio in shown["reported_ratio"]
+    ]
