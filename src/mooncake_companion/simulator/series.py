@@ -1,0 +1,81 @@
+"""Load of the pools over time, counted from a `Result`."""
+
+import numpy as np
+import pandas as pd
+
+from mooncake_companion.errors import InputError
+from mooncake_companion.simulator.result import Result
+
+_STAGES = {
+    "waiting": ("arrival_s", "start_s"),
+    "prefilling": ("start_s", "first_token_s"),
+    "moving": ("first_token_s", "join_s"),
+    "decoding": ("join_s", "finish_s"),
+}
+
+
+def pool_series(result: Result, *, interval_s: float = 15.0) -> pd.DataFrame:
+    """How many requests are at each stage, at regular times.
+
+    Parameters
+    ----------
+    result : Result
+    interval_s : float
+        Seconds between two rows; the default is that of arXiv 2407.00079, Figure 9.
+
+    Returns
+    -------
+    DataFrame
+        ``time_s``, from 0 until the last request is done; requests ``waiting`` for a prefill node,
+        ``prefilling``, ``moving`` (first token out, KV cache on its way or without room) and
+        ``decoding``; ``context_tokens``, prompts of the decoding ones; and ``arrived``,
+        ``finished`` and ``rejected``, counted up to then. At every time
+        arrived = waiting + prefilling + moving + decoding + finished + rejected.
+
+    Raises
+    ------
+    InputError
+        If `interval_s` is not above zero.
+    """
+    if not interval_s > 0:
+        raise InputError(f"interval_s must be above 0 s, got {interval_s!r}")
+    rejected_s = np.where(np.isfinite(result.start_s), result.first_token_s, result.arrival_s)
+    rejected_s = np.where(result.outcome == 0, np.nan, rejected_s)
+    last_s = np.nanmax(np.concatenate([result.arrival_s, result.finish_s, rejected_s]))
+    times_s = np.arange(0, last_s + interval_s, interval_s)
+    gone = np.isfinite(rejected_s)
+    columns = {"time_s": times_s}
+    for stage, (enter, leave) in _STAGES.items():
+        entered_s, left_s = _spans(result, stage, enter, leave, gone)
+        columns[stage] = _until(entered_s, times_s) - _until(left_s, times_s)
+    columns["context_tokens"] = _until(result.join_s, times_s, result.input_tokens) - _until(
+        np.where(np.isfinite(result.join_s), result.finish_s, np.nan), times_s, result.input_tokens
+    )
+    columns["arrived"] = _until(result.arrival_s, times_s)
+    columns["finished"] = _until(result.finish_s, times_s)
+    columns["rejected"] = _until(rejected_s, times_s)
+    return pd.DataFrame(columns)
+
+
+def _spans(
+    result: Result, stage: str, enter: str, leave: str, gone: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """When requests enter and leave a stage; NaN for those that never do."""
+    entered_s, left_s = getattr(result, enter), getattr(result, leave)
+    if stage == "waiting":
+        entered_s = np.where(np.isfinite(result.start_s), entered_s, np.nan)
+    if stage == "moving":  # not those that end with their first token, nor those turned away then
+        decodes = ~gone & (result.output_tokens > 1)
+        entered_s, left_s = np.where(decodes, entered_s, np.nan), np.where(decodes, left_s, np.nan)
+    if stage == "decoding":
+        left_s = np.where(np.isfinite(entered_s), left_s, np.nan)
+    return entered_s, left_s
+
+
+def _until(events_s: np.ndarray, times_s: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Sum of the weights (1 each) of the events up to and at each time."""
+    happened = np.isfinite(events_s)
+    order = np.argsort(events_s[happened], kind="stable")
+    counted = np.ones(len(order), np.int64) if weights is None else weights[happened][order]
+    totals = np.concatenate([[0], np.cumsum(counted)])
+    return totals[np.searchsorted(events_s[happened][order], times_s, side="right")]
