@@ -96,6 +96,17 @@ def prefill_seconds(
     return overhead_s + token_s * (input_tokens - cached_tokens) + pair_s * pairs
 
 
+def with_host_link_seconds(compute_s: Number, load_s: Number, store_s: Number, layerwise: bool) -> Number:
+    """Time of a prefill that also loads its prefix from DRAM and stores new blocks there.
+
+    Layer by layer, both go on while the GPUs compute, one in each direction of the host link, and
+    the longest of the three counts (FAST'25, section 3.3). Otherwise they come one after the other.
+    """
+    if layerwise:
+        return max(compute_s, load_s, store_s)
+    return load_s + compute_s + store_s
+
+
 def batch_prefill_seconds(
     overhead_s: float, token_s: float, pair_s: float, tokens: Number, pairs: Number
 ) -> Number:
@@ -126,8 +137,8 @@ def prefill_time(
     Returns
     -------
     float or array of float64, shape (requests,)
-        Seconds, without queue and transfer. Loading the prefix from DRAM and storing the new
-        KV cache are taken to hide behind the computation, layer by layer (FAST'25, section 3.3).
+        Seconds of computation, without queue and transfer; `with_host_link_seconds` adds loading
+        the prefix and storing the new KV cache.
 
     Notes
     -----

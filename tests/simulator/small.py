@@ -76,6 +76,7 @@ small_settings = st.fixed_dictionaries(
         "kvcache_balancing_threshold": st.sampled_from([1.0, 1.5, 4.0]),
         "transfer_startup_s": st.sampled_from([0.0, 0.125]),
         "kv_streaming": st.booleans(),
+        "layerwise": st.booleans(),
         "admission": st.sampled_from(Admission),
         "ttft_limit_s": st.sampled_from([2.0, 30.0]),
         "tbt_limit_s": st.sampled_from([0.045, 0.1]),

@@ -112,6 +112,25 @@ def test_a_prompt_that_is_cached_whole_still_computes_its_last_token(engine):
 
 
 @engines
+@pytest.mark.parametrize("layerwise", [True, False])
+def test_loading_and_storing_hide_behind_computation_layer_by_layer(engine, layerwise):
+    """A slow host link: 1 s for 4,096 tokens. The second turn loads 60,000 and stores 1,440."""
+    node = replace_node(host_to_device_bytes_per_s=4096.0 * MODEL.kv_bytes_per_token)
+    turns = [(0.0, 60_000, 1, range(118)), (99.0, 61_440, 1, [*range(117), 200, 201, 202])]
+    setting = {"node": node, "prefill_nodes": 1, "cache_tokens_per_node": 10**6, "layerwise": layerwise}
+    result = run(Trace.from_requests(turns), setting, engine=engine)
+    assert result.cached_tokens.tolist() == [0, 117 * 512]
+    for turn, (tokens, cached) in enumerate([(60_000, 0), (61_440, 117 * 512)]):
+        parts_s = [
+            prefill_time(node, MODEL, tokens, cached, calibration=CALIBRATION),
+            cached / 4096,
+            (tokens - cached) / 4096,
+        ]
+        expected_s = max(parts_s) if layerwise else sum(parts_s)
+        assert result.prefill_s[turn] == pytest.approx(expected_s, rel=1e-12)
+
+
+@engines
 def test_a_fetched_prefix_stays_where_it_was_fetched_to(engine):
     """Each time another long prompt keeps node 0 busy; node 1 fetches once, then has its own copy."""
     prompt, tokens = list(range(60)), 60 * 512

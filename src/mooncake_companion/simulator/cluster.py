@@ -78,6 +78,9 @@ class Cluster(Deployment):
     kv_streaming : bool
         Whether the KV cache flows to the decode node while the prefill computes it, layer by
         layer (FAST'25, section 3.3), or only after it.
+    layerwise : bool
+        Whether loading a prefix from DRAM and storing new blocks there overlap with the
+        computation, layer by layer, or come before and after it.
     admission : Admission
     ttft_limit_s, tbt_limit_s : float
         The service-level objectives, which admission looks at.
@@ -93,6 +96,7 @@ class Cluster(Deployment):
     kvcache_balancing_threshold: float = 2.0
     transfer_startup_s: float = 0.0
     kv_streaming: bool = True
+    layerwise: bool = True
     admission: Admission = Admission.NONE
     ttft_limit_s: float = 30.0
     tbt_limit_s: float = 0.1
@@ -117,6 +121,11 @@ class Cluster(Deployment):
     def network_bytes_per_s(self) -> float:
         """What a node's network carries in each direction, in bytes/s."""
         return self.calibration.network_utilisation * self.node.nic_bytes_per_s
+
+    @property
+    def host_link_token_s(self) -> float:
+        """Seconds that the KV cache of one token takes between DRAM and the GPUs."""
+        return self.model.kv_bytes_per_token / self.node.host_to_device_bytes_per_s
 
     @property
     def fetch_threshold(self) -> float:

@@ -18,9 +18,9 @@ What happens to a request:
    answer included; so nothing is ever preempted. Those behind it wait. Each step gives every
    sequence of the batch one token.
 
-Stated simplifications: loading a prefix from DRAM and storing blocks to it hide behind
-computation; one that needs a prefix waits for all of it; the answer's length is known to the
-decode node when it makes room.
+Stated simplifications: a prefill has its node's host link to itself; one that needs a prefix from
+another node waits for all of it; the answer's length is known to the decode node when it makes
+room.
 """
 
 from collections import deque
@@ -30,7 +30,13 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
-from mooncake_companion.costs import decode_cost, decode_seconds, prefill_cost, prefill_seconds
+from mooncake_companion.costs import (
+    decode_cost,
+    decode_seconds,
+    prefill_cost,
+    prefill_seconds,
+    with_host_link_seconds,
+)
 from mooncake_companion.simulator.cache_tiers import CachePool
 from mooncake_companion.simulator.clock import Clock, Order
 from mooncake_companion.simulator.cluster import Cluster
@@ -203,9 +209,7 @@ class _ServingPath:
         self._block_tokens = block_tokens
         self._draws = draws
         self._record_choices = record_choices
-        self._prefill_s = partial(
-            prefill_seconds, *prefill_cost(cluster.node, cluster.model, cluster.calibration)
-        )
+        self._prefill_cost = prefill_cost(cluster.node, cluster.model, cluster.calibration)
         self._step_s = partial(decode_seconds, *decode_cost(cluster.node, cluster.model, cluster.calibration))
         self._limits = Limits(self._step_s, cluster.tbt_limit_s, cluster.vram_tokens)
         self._held: dict[int, list[int]] = {}
@@ -246,6 +250,12 @@ class _ServingPath:
             prefix_tokens=[min(run * self._block_tokens, request.input_tokens - 1) for run in hits],
             queue_s=[max(0.0, node.busy_until_s - now_s) + node.queued_s for node in self.prefillers],
         )
+
+    def _prefill_s(self, input_tokens: int, cached_tokens: int) -> float:
+        compute_s = prefill_seconds(*self._prefill_cost, input_tokens, cached_tokens)
+        load_s = cached_tokens * self._cluster.host_link_token_s
+        store_s = (input_tokens - cached_tokens) * self._cluster.host_link_token_s
+        return float(with_host_link_seconds(compute_s, load_s, store_s, self._cluster.layerwise))
 
     def _transfer_s(self, tokens: int) -> float:
         size_bytes = tokens * self._cluster.model.kv_bytes_per_token

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mooncake_companion.costs import decode_cost, prefill_cost, prefill_seconds
+from mooncake_companion.costs import decode_cost, prefill_cost, prefill_seconds, with_host_link_seconds
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.fast import caches as lru
 from mooncake_companion.simulator.fast import decoders as batches
@@ -16,6 +16,7 @@ from mooncake_companion.simulator.reference import Outcome
 from mooncake_companion.simulator.scheduler import Routing
 
 _prefill_seconds = compiled(prefill_seconds)
+_with_host_link_seconds = compiled(with_host_link_seconds)
 
 _FETCH, _STREAM, _LOAD, _TRANSFERS = range(4)
 _BEGIN = -1  # in place of a version: the start-up of a transfer is over
@@ -96,6 +97,8 @@ SETTING = np.dtype(
         ("overhead_s", np.float64),
         ("token_s", np.float64),
         ("pair_s", np.float64),
+        ("host_link_token_s", np.float64),
+        ("layerwise", np.bool_),
     ]
 )
 """A `Cluster` as plain numbers."""
@@ -216,6 +219,8 @@ def _setting(cluster: Cluster, block_tokens: int) -> np.ndarray:
         "ttft_limit_s": cluster.ttft_limit_s,
         "tbt_limit_s": cluster.tbt_limit_s,
         "decode_s": cluster.predicted_decode_s,
+        "host_link_token_s": cluster.host_link_token_s,
+        "layerwise": cluster.layerwise,
         **prefill_cost(cluster.node, cluster.model, cluster.calibration)._asdict(),
     }
     for name, value in values.items():
@@ -316,13 +321,7 @@ def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
             size_bytes = fetched_tokens * setting.kv_bytes
             transfer_s = setting.startup_s + size_bytes / setting.network_bytes_per_s
         queue_s = max(0.0, nodes[number].busy_until_s - now_s) + nodes[number].queued_s
-        prefill_s = _prefill_seconds(
-            setting.overhead_s,
-            setting.token_s,
-            setting.pair_s,
-            request.input_tokens,
-            local_tokens + fetched_tokens,
-        )
+        prefill_s = _prefill_s(setting, request.input_tokens, local_tokens + fetched_tokens)
         ttft_s = transfer_s + queue_s + prefill_s
         measure = queue_s if setting.rule == _LOAD_BALANCING else ttft_s
         if measure < least:
@@ -333,6 +332,16 @@ def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
             request.fetched_tokens = fetched_tokens
             request.prefill_s = prefill_s
     return least_ttft_s
+
+
+@compiled
+def _prefill_s(setting, input_tokens, cached_tokens):  # type: ignore[no-untyped-def]
+    compute_s = _prefill_seconds(
+        setting.overhead_s, setting.token_s, setting.pair_s, input_tokens, cached_tokens
+    )
+    load_s = cached_tokens * setting.host_link_token_s
+    store_s = (input_tokens - cached_tokens) * setting.host_link_token_s
+    return _with_host_link_seconds(compute_s, load_s, store_s, setting.layerwise)
 
 
 @compiled
