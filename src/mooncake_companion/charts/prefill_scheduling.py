@@ -7,6 +7,8 @@ from mooncake_companion.charts.theme import PALETTE, finish
 
 MODELLED, REPORTED = "modelled", "reported"
 _IS_REPORTED = "datum.origin == 'reported'"
+_FIRST_WORD = "split(datum.label, ' ')[0]"
+_TWO_LINES = f"[{_FIRST_WORD}, substring(datum.label, length({_FIRST_WORD}) + 1)]"  # for narrow screens
 
 
 def ttft(table: pd.DataFrame, *, prefill_nodes: int) -> alt.LayerChart:
@@ -35,11 +37,11 @@ def ttft(table: pd.DataFrame, *, prefill_nodes: int) -> alt.LayerChart:
         alt.Chart(table)
         .transform_filter("datum.origin == 'reported' || datum.prefill_nodes == split")
         .transform_calculate(
-            label=f"'×' + format(datum.ratio_to_global, '.2f') + ({_IS_REPORTED} ? ' reported' : '')",
+            label="'×' + format(datum.ratio_to_global, '.2f')",
             whisker_end="isValid(datum.whisker_high_s) ? datum.whisker_high_s : datum.q3_s",
         )
         .encode(
-            alt.Y("policy:N").title(None).sort(_policies(table)).axis(ticks=False),
+            alt.Y("policy:N").title(None).sort(_policies(table)).axis(ticks=False, labelExpr=_TWO_LINES),
             alt.YOffset("origin:N").sort([MODELLED, REPORTED]),
             tooltip=_box_tooltip(),
         )
