@@ -1,19 +1,12 @@
-"""Speed of the LRU hit-ratio curve, beside that of a plain LRU cache at one capacity.
+"""Speed of the LRU hit-ratio curve, beside that of a plain LRU cache at one capacity."""
 
-Each function returns records with the keys ``name``, ``requests`` (accesses to blocks),
-``requests_per_s`` and ``peak_bytes``. Run as a script, it writes them as JSON.
-"""
-
-import json
-import sys
-import time
-import tracemalloc
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mooncake_companion import traces
 from mooncake_companion.simulator.reuse_distance import Ints, lru_hit_curve
+
+from .records import Record, measured, record
 
 BASELINE_BLOCKS = 10_000
 
@@ -33,61 +26,35 @@ def ordered_dict_lru_hits(blocks: Sequence[int], capacity_blocks: int) -> int:
     return hits
 
 
-def lru_curve(block_ids: Ints, *, repeats: int = 7) -> list[dict[str, Any]]:
-    """Time the curve over all capacities and the baseline at one, by turns; the best of each counts.
+def lru_curve(*, repeats: int = 7, block_ids: Ints | None = None) -> list[Record]:
+    """Time the curve over all capacities, and the plain cache at one of them.
 
     Parameters
     ----------
-    block_ids : array of int64, shape (accesses,)
     repeats : int
-        Rounds; compilation is not timed.
+    block_ids : array of int64, shape (accesses,), optional
+        Those of the conversation trace, if not given.
 
     Returns
     -------
     list of dict
-        ``lru-curve``, with the key ``ratio`` for how many times as fast it is as ``ratio_to``, and
-        ``ordered-dict-lru``.
+        One record; its requests are accesses to blocks, and ``ratio`` is how many times as fast the
+        curve is as the plain cache.
     """
-    blocks = block_ids.tolist()
-    hits = lru_hit_curve(block_ids)
+    ids = traces.load("conversation").block_ids if block_ids is None else block_ids
+    blocks = ids.tolist()
+    hits = lru_hit_curve(ids)
     if hits[min(BASELINE_BLOCKS, len(hits) - 1)] != ordered_dict_lru_hits(blocks, BASELINE_BLOCKS):
         raise AssertionError("the curve and the plain cache do not agree")
-    subjects: dict[str, Callable[[], Any]] = {
-        "lru-curve": lambda: lru_hit_curve(block_ids),
-        "ordered-dict-lru": lambda: ordered_dict_lru_hits(blocks, BASELINE_BLOCKS),
-    }
-    best_s = dict.fromkeys(subjects, float("inf"))
-    for _ in range(repeats):
-        for name, run in subjects.items():
-            best_s[name] = min(best_s[name], _seconds(run))
-    records: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "requests": len(blocks),
-            "requests_per_s": len(blocks) / best_s[name],
-            "peak_bytes": _peak_bytes(run),
-        }
-        for name, run in subjects.items()
+    curve = measured(lambda: lru_hit_curve(ids), repeats=repeats)
+    plain = measured(lambda: ordered_dict_lru_hits(blocks, BASELINE_BLOCKS), repeats=repeats)
+    return [
+        record(
+            "lru-curve",
+            len(blocks),
+            curve,
+            ratio=plain.seconds / curve.seconds,
+            ratio_to="an OrderedDict at one capacity",
+            ratio_peak_bytes=plain.peak_bytes,
+        )
     ]
-    records[0] |= {"ratio": best_s["ordered-dict-lru"] / best_s["lru-curve"], "ratio_to": "ordered-dict-lru"}
-    return records
-
-
-def _seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def _peak_bytes(run: Callable[[], Any]) -> int:
-    """Most memory that a call has allocated at once, in bytes, without what was there before."""
-    tracemalloc.start()
-    run()
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return peak_bytes
-
-
-if __name__ == "__main__":
-    json.dump(lru_curve(traces.load("conversation").block_ids), sys.stdout, indent=2)
-    sys.stdout.write("\n")

@@ -5,6 +5,7 @@ import sys
 import click
 
 from mooncake_companion import __version__
+from mooncake_companion.cli.bench import bench
 from mooncake_companion.cli.book import build, cache, params, run
 from mooncake_companion.cli.traces import traces
 from mooncake_companion.errors import CompanionError
@@ -25,7 +26,7 @@ def companion() -> None:
     """  # noqa: D301 - the backspace is click's mark for a paragraph to leave alone
 
 
-for command in (build, params, run, traces, cache):
+for command in (build, params, run, traces, cache, bench):
     companion.add_command(command)
 
 
