@@ -70,7 +70,7 @@ def scaling_requests(
     -------
     list of dict
         A record a size. All have the same ``time_exponent``: the slope of the logarithm of the
-        seconds over that of the requests.
+        processor's seconds over that of the requests.
     """
     base = conversation_like(base_requests)
     cluster = cluster_of(NODES_OF_ONE_RATE)
@@ -92,7 +92,7 @@ def scaling_nodes(
     Returns
     -------
     list of dict
-        A record for each number of nodes, with ``request_s``, the seconds for a request.
+        A record for each number of nodes, with ``request_s``, the processor's seconds for a request.
     """
     base = conversation_like(base_requests)
     records = []
@@ -104,7 +104,7 @@ def scaling_nodes(
             repeats=repeats,
             warm_up=number == 0,
         )
-        request_s = best.seconds / len(trace)
+        request_s = best.cpu_s / len(trace)
         records.append(record("scaling-nodes", len(trace), best, nodes=count, request_s=request_s))
     return records
 
@@ -112,6 +112,6 @@ def scaling_nodes(
 def _with_exponent(records: list[Record], size: str) -> list[Record]:
     if len(records) < 2:
         return records
-    sizes, seconds = ([entry[key] for entry in records] for key in (size, "seconds"))
+    sizes, seconds = ([entry[key] for entry in records] for key in (size, "cpu_s"))
     exponent = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
     return [entry | {"time_exponent": exponent} for entry in records]

@@ -1,19 +1,16 @@
 """A day of a large service: 8 million requests, about 100 billion tokens, 1,000 nodes.
 
-`python -m benchmarks.kimi_day`, run at the top of the checkout, measures it and writes
-``data/recorded/kimi_day.json``. It takes some minutes and up to 8 GB.
+`python -m benchmarks.record`, run at the top of the checkout, measures it in a process of its own and
+writes ``data/recorded/kimi_day.json``. It takes some minutes and up to 8 GB.
 """
 
 import hashlib
-import json
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mooncake_companion.datafiles import replacing
 from mooncake_companion.simulator import Cluster, Outcome, Result, simulate
 from mooncake_companion.traces import Trace
 
@@ -22,7 +19,7 @@ from .records import Record, machine, measured_once, record
 from .tiling import conversation_like, tiled
 
 RECORDED = Path("data/recorded/kimi_day.json")
-COMMAND = "python -m benchmarks.kimi_day"
+COMMAND = "python -m benchmarks.record"
 
 REQUESTS = 8_000_000
 TILES = 80
@@ -115,15 +112,3 @@ def recording(root: Path, **sizes: int) -> dict[str, Any]:
         "packages": {name: metadata.version(name) for name in ("numba", "numpy")},
         "benchmarks": [measurement],
     }
-
-
-def main(root: Path) -> None:
-    """Measure and write."""
-    text = json.dumps(recording(root), indent=2) + "\n"
-    with replacing(root / RECORDED) as part:
-        part.write_text(text, "utf-8")
-    sys.stdout.write(text)
-
-
-if __name__ == "__main__":
-    main(Path(__file__).parents[1])
