@@ -1,5 +1,7 @@
 """The fast engine gives what the reference gives, request by request."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,15 @@ from hypothesis import strategies as st
 from mooncake_companion import traces
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.simulator import Admission, Batching, Routing, simulate
-from tests.simulator.small import cluster, coupled, coupled_settings, small_settings, small_traces
+from mooncake_companion.traces import Trace
+from tests.simulator.small import (
+    cluster,
+    coupled,
+    coupled_settings,
+    replace_node,
+    small_settings,
+    small_traces,
+)
 
 
 def assert_equal(trace, nodes, seed):
@@ -49,6 +59,30 @@ test_on_thousands_of_coupled_clusters = pytest.mark.slow(
 @settings(max_examples=300)
 def test_with_the_fitted_constants(trace, setting, seed):
     assert_equal(trace, cluster(**setting, calibration=load_calibration()), seed)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_when_heap_flows_and_batches_outgrow_their_first_size(streaming):
+    """400 requests at once: hundreds of transfers under way, and batches of over a hundred."""
+    trace = Trace.from_requests([(0.0, 600, 60, [2 * k, 2 * k + 1]) for k in range(400)])
+    slow = replace_node(nic_bytes_per_s=2e8, host_to_device_bytes_per_s=1e9)
+    setting = {"node": slow, "prefill_nodes": 200, "decode_nodes": 2, "kv_streaming": streaming}
+    assert_equal(trace, cluster(**setting), 0)
+    assert_equal(trace, coupled(nodes=2), 0)
+    result = simulate(trace, cluster(**setting))
+    in_batch = [((result.join_s <= t) & (result.finish_s > t)).sum() for t in result.join_s]
+    assert max(in_batch) > 2 * 64 + 2
+
+
+@given(small_traces(), small_settings, st.integers(1, 2**40))
+@settings(max_examples=50)
+def test_whatever_the_block_ids_are(trace, setting, factor):
+    """Ids name blocks; their size and gaps change nothing."""
+    renamed = dataclasses.replace(trace, block_ids=trace.block_ids * factor)
+    one, other = (
+        simulate(t, cluster(**setting), rng=np.random.default_rng(0)).frame() for t in (trace, renamed)
+    )
+    assert one.equals(other)
 
 
 @pytest.mark.slow
