@@ -1,7 +1,8 @@
 """Seconds and bytes of one action: pure arithmetic that a reader can check by hand.
 
-Every function takes plain numbers or arrays alike and imports only the standard library. What
-was fitted comes in as a `Calibration`; nothing here keeps state.
+Only the standard library is imported. Prefill, transfer and break-even take plain numbers or arrays
+alike; what has a roofline in it, and so a maximum, takes plain numbers. What was fitted comes in as a
+`Calibration`; nothing here keeps state.
 """
 
 import tomllib
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mooncake_companion.datafiles import data_path
+from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import GpuNode
 from mooncake_companion.llm import Number, TransformerModel
 from mooncake_companion.parameters import require_positive
@@ -53,6 +55,10 @@ class Calibration:
             "decode_overhead_s",
             "hbm_utilisation",
         )
+        if not self.decode_sequence_s >= 0:
+            raise InputError(
+                f"Calibration.decode_sequence_s must be at least 0, got {self.decode_sequence_s!r}"
+            )
 
 
 def load_calibration() -> Calibration:

@@ -70,7 +70,7 @@ class Parameter:
         """
         try:
             value = _PARSERS[self.type](text)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, OverflowError):
             raise InputError(
                 f"parameter {self.name}: {text!r} is not {_KINDS[self.type]}; {self._expected()}"
             ) from None

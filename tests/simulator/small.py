@@ -52,9 +52,12 @@ def small_traces(draw, max_requests=30, max_output_tokens=40):
     for _ in range(draw(st.integers(1, max_requests))):
         now_s += draw(st.sampled_from([0.0, 0.25, 1.0, 8.0]))
         root, depth = draw(st.integers(0, 3)), draw(st.integers(1, 8))
+        shared = draw(st.integers(0, depth))  # behind it, one of two branches
+        branch = 1000 * draw(st.integers(0, 1)) + 10_000 * shared
+        blocks = [100 * root + level + (branch if level >= shared else 0) for level in range(depth)]
         tokens = 512 * depth - draw(st.integers(0, 511))
         output_tokens = draw(st.integers(1, max_output_tokens))
-        requests.append((now_s, tokens, output_tokens, [100 * root + level for level in range(depth)]))
+        requests.append((now_s, tokens, output_tokens, blocks))
     return Trace.from_requests(requests)
 
 

@@ -74,6 +74,16 @@ def test_when_heap_flows_and_batches_outgrow_their_first_size(streaming):
     assert max(in_batch) > 2 * 64 + 2
 
 
+def test_when_flows_outgrow_their_first_size_one_by_one():
+    """Ever more transfers on a slow network, by ones and by twos, and none is lost."""
+    rng = np.random.default_rng(0)
+    arrival_s = np.cumsum(rng.exponential(0.5, 300)).tolist()
+    trace = Trace.from_requests([(t, 600, 9, [2 * k, 2 * k + 1]) for k, t in enumerate(arrival_s)])
+    for nodes in (1, 2, 3, 5):
+        slow = replace_node(nic_bytes_per_s=1e8 + nodes, host_to_device_bytes_per_s=4e8)
+        assert_equal(trace, cluster(node=slow, prefill_nodes=nodes, decode_nodes=2), 0)
+
+
 @given(small_traces(), small_settings, st.integers(1, 2**40))
 @settings(max_examples=50)
 def test_whatever_the_block_ids_are(trace, setting, factor):

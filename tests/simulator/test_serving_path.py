@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from mooncake_companion.costs import decode_step_time, prefill_time
 from mooncake_companion.errors import InputError
-from mooncake_companion.simulator import Admission, Outcome, Routing, simulate
+from mooncake_companion.simulator import Admission, Outcome, Routing, reference, simulate
+from mooncake_companion.simulator.clock import Order
+from mooncake_companion.simulator.serving_path import requests_of
 from mooncake_companion.traces import Trace
 from tests.simulator.small import (
     CALIBRATION,
@@ -229,6 +232,92 @@ def test_waiting_in_front_of_one_node_is_that_of_theory(service):
     spread_s = batches.std(ddof=1) / math.sqrt(len(batches))
     assert waits_s.mean() == pytest.approx(expected_s, abs=4 * spread_s)
     assert spread_s < 0.1 * expected_s
+
+
+@given(small_traces(), small_settings)
+@settings(max_examples=150)
+def test_nothing_is_left_when_all_is_done(trace, setting):
+    """No pin, no transfer, no share of a decode node: whoever leaves gives everything back."""
+    requests = requests_of(trace)
+    path = reference._ServingPath(requests, cluster(**setting), 512, [0.0] * len(requests), False)
+    for index, request in enumerate(requests):
+        path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))
+    path.clock.run()
+    for cache in path.caches.caches:
+        assert not any(cache.users(block) for block in cache._pins)
+    assert not path.transfers._flows
+    assert not path._held
+    assert not path._fetching
+    for node in path.prefillers:
+        assert (node.busy, len(node.queue), node.queued_s) == (False, 0, 0.0)
+    for node in path.decoders:
+        left = (node.context_tokens, node.reserved_tokens, node.assigned_sequences, node.assigned_tokens)
+        assert left == (0, 0, 0, 0)
+        assert node.present == (0, 0)
+        assert not node.decodes
+
+
+@engines
+def test_the_next_request_finds_the_other_decode_node_less_loaded(engine):
+    trace = Trace.from_requests([(0.5 * k, 600, 400, [2 * k, 2 * k + 1]) for k in range(4)])
+    assert run(trace, {}, engine=engine).decode_node.tolist() == [0, 1, 0, 1]
+
+
+@engines
+def test_context_is_right_after_another_sequence_has_left(engine):
+    """One sequence joins and leaves; the other's later steps are as if it had been alone."""
+    long, short = (0.0, 1000, 200, [0, 1]), (0.0, 1000, 5, [7, 8])
+    setting = {"decode_nodes": 1, "prefill_nodes": 2}
+    alone = run(Trace.from_requests([long]), setting, engine=engine)
+    both = run(Trace.from_requests([long, short]), setting, engine=engine)
+    sequence_s = step_s(2, 2001) - step_s(1, 1000)
+    late_s = both.finish_s[0] - alone.finish_s[0]
+    assert 0 < late_s < 6 * sequence_s + 0.01
+
+
+@engines
+def test_tbt_is_the_mean_of_the_longest_tenth_rounded_up(engine):
+    """Twelve tokens alone: eleven intervals, of which the first (transfer, load) and the last count."""
+    trace = Trace.from_requests([(0.0, 1000, 12, [0, 1])])
+    result = run(trace, {"kv_streaming": False, "transfer_startup_s": 1.0}, engine=engine)
+    first_s = result.join_s[0] - result.first_token_s[0] + step_s(1, 1000)
+    assert result.tbt_s[0] == pytest.approx((first_s + step_s(1, 1010)) / 2, rel=1e-9)
+
+
+def step_s(sequences, context_tokens):
+    return decode_step_time(NODE, MODEL, sequences, context_tokens, calibration=CALIBRATION)
+
+
+@engines
+@pytest.mark.parametrize("routing", ["load_balancing", Routing.LOAD_BALANCING])
+def test_words_name_routings_and_admissions(engine, routing):
+    trace = Trace.from_requests([(0.0, 600, 2, [0, 1])] * 3)
+    assert run(trace, {"routing": routing, "admission": "early"}, engine=engine).prefill_node.tolist() == [
+        0,
+        1,
+        2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"routing": "globul"}, "Cluster.routing must be one of global_cache_aware"),
+        ({"admission": "erly"}, "Cluster.admission must be one of none"),
+        ({"kvcache_balancing_threshold": 0.5}, "kvcache_balancing_threshold must be finite and at least 1"),
+        ({"transfer_startup_s": -0.5}, "transfer_startup_s must be finite and at least 0"),
+        ({"transfer_startup_s": math.nan}, "transfer_startup_s must be finite"),
+        ({"cache_tokens_per_node": -512}, "cache_tokens_per_node must be finite and at least 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, words):
+    with pytest.raises(InputError, match=words):
+        cluster(**changes)
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(InputError, match="'fast' or 'reference'"):
+        simulate(Trace.from_requests([(0.0, 10, 1, [0])]), cluster(), engine="Fast")
 
 
 @engines

@@ -1,7 +1,9 @@
 """What is simulated: the nodes, what they serve, and how they are run. Standard library only."""
 
+import math
 from dataclasses import dataclass
-from typing import Any, Self
+from enum import StrEnum
+from typing import Any, Self, TypeVar
 
 from mooncake_companion.costs import Calibration, load_calibration
 from mooncake_companion.errors import InputError
@@ -10,6 +12,8 @@ from mooncake_companion.llm import TransformerModel, load_model
 from mooncake_companion.parameters import require_positive
 from mooncake_companion.simulator.overload import Admission
 from mooncake_companion.simulator.scheduler import Routing
+
+E = TypeVar("E", bound=StrEnum)
 
 VRAM_SHARE = 0.9
 """Share of GPU memory that weights and KV cache may fill; the rest is workspace. An assumption."""
@@ -55,6 +59,21 @@ class Deployment:
         memory_bytes = VRAM_SHARE * self.node.gpus * self.node.hbm_bytes
         weights_bytes = self.model.parameters * self.model.element_bytes
         return int((memory_bytes - weights_bytes) // self.model.kv_bytes_per_token)
+
+
+def _member(kind: type[E], field: str, value: str) -> E:
+    """The member of an enumeration that a word names."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise InputError(f"Cluster.{field} must be one of {', '.join(kind)}, got {value!r}") from None
+
+
+def _require_at_least(cluster: "Cluster", least: float, *names: str) -> None:
+    for name in names:
+        value = getattr(cluster, name)
+        if not (value >= least and math.isfinite(value)):
+            raise InputError(f"Cluster.{name} must be finite and at least {least}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +122,18 @@ class Cluster(Deployment):
     predicted_decode_s: float = 15.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "routing", _member(Routing, "routing", self.routing))
+        object.__setattr__(self, "admission", _member(Admission, "admission", self.admission))
         require_positive(
             self,
             "prefill_nodes",
             "decode_nodes",
-            "kvcache_balancing_threshold",
             "ttft_limit_s",
             "tbt_limit_s",
             "predicted_decode_s",
         )
+        _require_at_least(self, 1, "kvcache_balancing_threshold")
+        _require_at_least(self, 0, "transfer_startup_s", "cache_tokens_per_node")
         if self.vram_tokens < 1:
             raise InputError(
                 f"Cluster.model: {self.model.title} leaves no memory for KV cache on {self.node.title}"

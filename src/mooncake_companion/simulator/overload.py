@@ -1,7 +1,8 @@
 """Overload: which requests are turned away, and when. Standard library only.
 
-The load of a decode node is the larger of two ratios: the time of a step with its batch over the
-TBT limit, and the tokens of its batch over what its memory holds. Above 1 it is full.
+A decode node is full for one more request if a step with it would exceed the TBT limit, or its tokens
+the node's memory. Counted are the requests that have their first token and are not done (loading,
+waiting or in the batch), each with its whole context, its answer included.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ class Admission(StrEnum):
     NONE = "none"
     """Never."""
     BASELINE = "baseline"
-    """After its prefill, by the decode node, if that is full then: the prefill was wasted."""
+    """Before each stage: at arrival if the first token would be late; after its prefill if the decode
+    node is full then, and the prefill was wasted."""
     EARLY = "early"
     """At arrival, if the first token would be late or the decode node is full *now*."""
     PREDICTIVE = "predictive"

@@ -18,9 +18,17 @@ What happens to a request:
    answer included; so nothing is ever preempted. Those behind it wait. Each step gives every
    sequence of the batch one token.
 
-Stated simplifications: a prefill has its node's host link to itself; one that needs a prefix from
-another node waits for all of it; the answer's length is known to the decode node when it makes
-room.
+Stated simplifications:
+
+- A prefill has its node's host link to itself, and one that needs a prefix from another node waits
+  for all of it.
+- Conductor estimates a transfer as if it had the network to itself, and does not see that a node
+  without work may still wait for a fetch.
+- The stream to the decode node is one flow from the prefill's first instant, at whatever rate the
+  links give: it may run ahead of the computation, and the blocks it reads are not pinned. DRAM on
+  decode nodes is without bound, and nothing holds prefill back when streams pile up.
+- The answer's length is known to the decode node when it makes room. A request with a single token
+  is done with its prefill and never loads a decode node.
 """
 
 from collections import deque
@@ -235,7 +243,8 @@ class _ServingPath:
         if self._rejects_at_arrival(request, choice, decode_node):
             record.outcome = Outcome.REJECTED_AT_ARRIVAL
             return
-        self._assign(index, choice)
+        if request.output_tokens > 1:
+            self._assign(index, choice)
         self._hold(index, choice.node, request.blocks[: hits[choice.node]])
         self._fetch(index, choice, hits)
         prefiller = self.prefillers[choice.node]
@@ -273,10 +282,12 @@ class _ServingPath:
 
     def _rejects_at_arrival(self, request: Request, choice: Candidate, decode_node: int) -> bool:
         admission, decoder = self._cluster.admission, self.decoders[decode_node]
-        if admission in (Admission.NONE, Admission.BASELINE):
+        if admission is Admission.NONE:
             return False
         if choice.ttft_s > self._cluster.ttft_limit_s:
             return True
+        if admission is Admission.BASELINE or request.output_tokens == 1:
+            return False
         load = decoder.present
         if admission is Admission.PREDICTIVE:
             joined_s = self.clock.now_s + choice.ttft_s
@@ -346,7 +357,6 @@ class _ServingPath:
         self.caches.store(choice.node, request.blocks)
         if request.output_tokens == 1:
             record.finish_s = self.clock.now_s
-            self._release(index)
         elif self._rejects_after_prefill(index):
             record.outcome = Outcome.REJECTED_AFTER_PREFILL
             self._release(index)

@@ -56,6 +56,8 @@ def simulate(
         If random routing is asked for without a generator, or a request is too long for the
         memory of a decode node.
     """
+    if engine not in ("fast", "reference"):
+        raise InputError(f"engine must be 'fast' or 'reference', got {engine!r}")
     _check_fit(trace, cluster)
     if isinstance(cluster, CoupledCluster):
         return _coupled_by_fast(trace, cluster) if engine == "fast" else _coupled_by_reference(trace, cluster)

@@ -19,7 +19,6 @@ from numba.core import config
 
 from mooncake_companion import costs
 from mooncake_companion.datafiles import cache_path
-from mooncake_companion.simulator import transfer
 
 _OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
 
@@ -38,7 +37,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def code_folder() -> str:
     """Where machine code for these very sources is kept."""
-    sources = [Path(costs.__file__), Path(transfer.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
+    sources = [Path(costs.__file__), *sorted(Path(__file__).parents[1].rglob("*.py"))]
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sources:
         digest.update(source.read_bytes())

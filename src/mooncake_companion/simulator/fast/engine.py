@@ -123,15 +123,23 @@ class World(NamedTuple):
     scratch_s: Any
 
 
+_PIECE = 4096
+"""Records filled at a time: so many stay in the processor's cache while all their columns are written."""
+
+
 def new_requests(columns: dict[str, np.ndarray]) -> np.ndarray:
     """`REQUEST` records of a trace before it is run."""
-    requests = np.zeros(len(columns["arrival_s"]), REQUEST)
+    blank = np.zeros(1, REQUEST)
     for name in _NEVER:
-        requests[name] = np.nan
+        blank[name] = np.nan
     for name in _NOWHERE:
-        requests[name] = -1
-    for name, column in columns.items():
-        requests[name] = column
+        blank[name] = -1
+    requests = np.empty(len(columns["arrival_s"]), REQUEST)
+    for first in range(0, len(requests), _PIECE):
+        piece = requests[first : first + _PIECE]
+        piece[:] = blank
+        for name, column in columns.items():
+            piece[name] = column[first : first + _PIECE]
     return requests
 
 
@@ -254,13 +262,15 @@ def _run(world, events, decoders, flows):  # type: ignore[no-untyped-def]
 
 @compiled
 def _pushes_at_once(flows):  # type: ignore[no-untyped-def]
-    """No event pushes more: twice a new end for every flow, and a few of its own."""
-    return 2 * flows.count[0] + 16
+    """No event pushes more: thrice a new end for every flow, and a few of its own."""
+    return 3 * flows.count[0] + 16
 
 
 @compiled
 def _lacks_room(events, decoders, flows):  # type: ignore[no-untyped-def]
-    if events.size[0] + _pushes_at_once(flows) > len(events.heap) or flows.count[0] == len(flows.flows):
+    if events.size[0] + _pushes_at_once(flows) > len(events.heap):
+        return True
+    if flows.count[0] + transfers.STARTS_AT_ONCE > len(flows.flows):
         return True
     if events.heap[0].rank >> heap.NUMBER_BITS != heap.STEP or not events.size[0]:
         return False
@@ -280,7 +290,8 @@ def _arrive(world, events, decoders, flows, now_s, index):  # type: ignore[no-un
     if _rejects_at_arrival(world, decoders, request, now_s, ttft_s):
         request.outcome = _REJECTED_AT_ARRIVAL
         return
-    _assign(world, decoders, index, now_s + ttft_s)
+    if request.output_tokens > 1:
+        _assign(world, decoders, index, now_s + ttft_s)
     node = world.prefillers[request.prefill_node]
     held = node.hits
     first = request.first_block
@@ -347,10 +358,12 @@ def _prefill_s(setting, input_tokens, cached_tokens):  # type: ignore[no-untyped
 @compiled
 def _rejects_at_arrival(world, decoders, request, now_s, ttft_s):  # type: ignore[no-untyped-def]
     setting, node = world.setting[0], decoders.nodes[request.decode_node]
-    if setting.admission == _NONE or setting.admission == _BASELINE:
+    if setting.admission == _NONE:
         return False
     if ttft_s > setting.ttft_limit_s:
         return True
+    if setting.admission == _BASELINE or request.output_tokens == 1:
+        return False
     sequences, tokens = node.present_sequences, node.present_tokens
     if setting.admission == _PREDICTIVE:
         sequences, tokens = _predicted_load(world, request.decode_node, now_s + ttft_s)
@@ -471,7 +484,6 @@ def _end_prefill(world, events, decoders, flows, now_s, index):  # type: ignore[
     lru.store(caches, node, blocks, request.first_block, request.last_block)
     if request.output_tokens == 1:
         request.finish_s = now_s
-        _release(world, decoders, request)
     elif _rejects_after_prefill(world, decoders, request):
         request.outcome = _REJECTED_AFTER_PREFILL
         _release(world, decoders, request)

@@ -76,15 +76,20 @@ def new_flows(
     )
 
 
+STARTS_AT_ONCE = 2
+"""One event starts at most two transfers: the end of a prefill its load, and the next one's stream."""
+
+
 def with_room(state: Flows) -> Flows:
-    """The same flows with room for one more."""
+    """The same flows with room for those that one event may start."""
     count = int(state.count[0])
-    if count < len(state.flows):
+    if count + STARTS_AT_ONCE <= len(state.flows):
         return state
-    flows = np.zeros(2 * count, FLOW)
-    flows[:count] = state.flows
-    scratch = {name: np.zeros(2 * count, np.int64) for name in ("members", "firsts", "seconds")}
-    return state._replace(flows=flows, rates=np.zeros(2 * count), **scratch)
+    room = 2 * count + STARTS_AT_ONCE
+    flows = np.zeros(room, FLOW)
+    flows[:count] = state.flows[:count]
+    scratch = {name: np.zeros(room, np.int64) for name in ("members", "firsts", "seconds")}
+    return state._replace(flows=flows, rates=np.zeros(room), **scratch)
 
 
 @compiled
