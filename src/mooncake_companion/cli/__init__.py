@@ -21,6 +21,7 @@ def companion() -> None:
     companion params control-plane                    what a chapter lets you change
     companion run control-plane -p prefill_nodes 6    the chapter again, with your values
     companion traces list                             the request traces and where they are
+    companion bench                                   how fast the model is here
 
     Exit codes: 0 done, 1 it failed, 2 bad usage or bad input.
     """  # noqa: D301 - the backspace is click's mark for a paragraph to leave alone
