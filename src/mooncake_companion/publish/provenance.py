@@ -10,7 +10,17 @@ from typing import Any
 
 from mooncake_companion import __version__
 
-PACKAGES = ("altair", "jupyter-book", "numpy", "pandas", "papermill", "scipy", "sphinx", "vl-convert-python")
+PACKAGES = (
+    "altair",
+    "jupyter-book",
+    "numba",
+    "numpy",
+    "pandas",
+    "papermill",
+    "scipy",
+    "sphinx",
+    "vl-convert-python",
+)
 """Packages whose version can change a number or a drawing."""
 
 _MADE_FROM = ("src", "data", "book", "_config.yml")
