@@ -6,6 +6,7 @@ measured in the same run, and what is kept is their ratio.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from . import bench_caches, bench_simulator, bench_startup, kimi_day
@@ -45,6 +46,14 @@ BENCHMARKS = {
         measure=bench_simulator.conversation_mooncake,
         goal=Goal(key="requests_per_s", least=100_000),
     ),
+    **{
+        name: Benchmark(
+            summary=f"the conversation trace on 16 coupled nodes, {batching.replace('_', ' ')}",
+            measure=partial(bench_simulator.conversation_coupled, batching),
+            goal=Goal(key="requests_per_s", least=50_000),
+        )
+        for batching, name in bench_simulator.COUPLED.items()
+    },
     "lru-curve": Benchmark(
         summary="hits of LRU at every capacity, beside a plain LRU cache at one",
         measure=bench_caches.lru_curve,

@@ -3,13 +3,18 @@
 import numpy as np
 
 from mooncake_companion import traces
-from mooncake_companion.simulator import Cluster, simulate
+from mooncake_companion.simulator import Batching, Cluster, CoupledCluster, simulate
 from mooncake_companion.traces import Trace
 
 from .records import Measured, Record, measured, record
 from .tiling import conversation_like, period_s, tiled
 
 REFERENCE_REQUESTS = 1_500
+COUPLED = {
+    Batching.PLAIN: "conversation-coupled",
+    Batching.PREFIX_CACHING: "conversation-coupled-prefix",
+    Batching.CHUNKED_PREFILL: "conversation-coupled-chunked",
+}
 NODES_OF_ONE_RATE = 16
 """Nodes that the conversation trace's own rate is taken to load: 8 prefill, 8 decode."""
 
@@ -33,12 +38,31 @@ def conversation_mooncake(
     """
     trace = trace or traces.load("conversation")
     cluster = cluster_of(NODES_OF_ONE_RATE)
+    return _beside_reference("conversation-mooncake", trace, cluster, repeats, reference_requests)
+
+
+def conversation_coupled(
+    batching: Batching,
+    *,
+    repeats: int = 7,
+    trace: Trace | None = None,
+    reference_requests: int = REFERENCE_REQUESTS,
+) -> list[Record]:
+    """Replay the conversation trace on as many coupled nodes; the record is as for the two pools."""
+    trace = trace or traces.load("conversation")
+    cluster = CoupledCluster.from_presets("a800", "llama3-70b", nodes=NODES_OF_ONE_RATE, batching=batching)
+    return _beside_reference(COUPLED[batching], trace, cluster, repeats, reference_requests)
+
+
+def _beside_reference(
+    name: str, trace: Trace, cluster: Cluster | CoupledCluster, repeats: int, reference_requests: int
+) -> list[Record]:
     best = measured(lambda: simulate(trace, cluster), repeats=repeats)
     part = trace.head(reference_requests)
     fast, reference = (_timed_engine(part, cluster, engine, repeats) for engine in ("fast", "reference"))
     return [
         record(
-            "conversation-mooncake",
+            name,
             len(trace),
             best,
             ratio=reference.seconds / fast.seconds,
@@ -49,7 +73,7 @@ def conversation_mooncake(
     ]
 
 
-def _timed_engine(trace: Trace, cluster: Cluster, engine: str, repeats: int) -> Measured:
+def _timed_engine(trace: Trace, cluster: Cluster | CoupledCluster, engine: str, repeats: int) -> Measured:
     return measured(lambda: simulate(trace, cluster, engine=engine), repeats=min(repeats, 3))  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,16 @@ TINY = {
     "conversation-mooncake": lambda: bench_simulator.conversation_mooncake(
         repeats=1, trace=tiling.conversation_like(60), reference_requests=20
     ),
+    **{
+        name: partial(
+            bench_simulator.conversation_coupled,
+            batching,
+            repeats=1,
+            trace=tiling.conversation_like(60),
+            reference_requests=20,
+        )
+        for batching, name in bench_simulator.COUPLED.items()
+    },
     "lru-curve": lambda: benchmarks.bench_caches.lru_curve(
         repeats=1, block_ids=tiling.conversation_like(60).block_ids
     ),
