@@ -348,3 +348,14 @@ def test_a_pool_needs_a_node():
 def test_a_model_must_fit():
     with pytest.raises(InputError, match="LLaMA3-70B leaves no memory"):
         cluster(node=replace_node(hbm_bytes=10_000_000_000))
+
+
+def test_the_decision_record_holds_every_candidate_and_costs_nothing_when_off():
+    requests = requests_of(Trace.from_requests([(0.0, 1024, 1, [0, 1]), (9.0, 1536, 1, [0, 1, 2])]))
+    setting = {"block_tokens": 512, "draws": [0.0, 0.0]}
+    recorded = reference.replay(requests, cluster(), record_choices=True, **setting).records
+    for record in recorded:
+        assert [choice.node for choice in record.choices] == [0, 1, 2]
+        assert record.choice == min(record.choices, key=lambda choice: choice.ttft_s)
+    assert [choice.local_tokens for choice in recorded[1].choices] == [1024, 0, 0]
+    assert not any(record.choices for record in reference.replay(requests, cluster(), **setting).records)
