@@ -17,12 +17,17 @@ _NOTED = (
     "fetched_s",
     "start_s",
     "first_token_s",
+    "streamed_s",
+    "loaded_s",
     "join_s",
     "finish_s",
     "tbt_s",
     "prefill_s",
     "local_tokens",
+    "vram_tokens",
+    "ssd_tokens",
     "fetched_tokens",
+    "migrated_blocks",
     "prefill_node",
     "source_node",
     "decode_node",
@@ -90,13 +95,12 @@ def requests_of(trace: Trace) -> list[Request]:
 
 def _by_reference(trace: Trace, cluster: Cluster, draws: np.ndarray) -> Result:
     run = replay(requests_of(trace), cluster, block_tokens=trace.block_tokens, draws=draws.tolist())
-    counters = {"evictions": run.evictions, "decode_steps": run.decode_steps}
-    return _result(trace, run.records, counters | _bytes_by_link(run.sent_bytes, cluster))
+    return _result(trace, run.records, run.counters | _bytes_by_link(run.sent_bytes, cluster))
 
 
 def _coupled_by_reference(trace: Trace, cluster: CoupledCluster) -> Result:
     run = replay_coupled(requests_of(trace), cluster, block_tokens=trace.block_tokens)
-    return _result(trace, run.records, {"evictions": run.evictions, "decode_steps": run.decode_steps})
+    return _result(trace, run.records, run.counters)
 
 
 def _result(trace: Trace, records: Sequence[Record], counters: dict[str, int]) -> Result:
@@ -118,11 +122,16 @@ def _row(record: Record) -> dict[str, float | int]:
         "fetched_s": record.fetched_s,
         "start_s": record.start_s,
         "first_token_s": record.first_token_s,
+        "streamed_s": record.streamed_s,
+        "loaded_s": record.loaded_s,
         "join_s": record.join_s,
         "finish_s": record.finish_s,
         "tbt_s": record.tbt_s,
         "prefill_s": choice.prefill_s if prefilled else np.nan,
         "local_tokens": choice.local_tokens if prefilled else 0,
+        "vram_tokens": choice.vram_tokens if prefilled else 0,
+        "ssd_tokens": choice.ssd_tokens if prefilled else 0,
+        "migrated_blocks": record.migrated_blocks,
         "fetched_tokens": choice.fetched_tokens if prefilled else 0,
         "prefill_node": choice.node if prefilled else NO_NODE,
         "source_node": choice.source_node if prefilled else NO_NODE,
@@ -132,11 +141,12 @@ def _row(record: Record) -> dict[str, float | int]:
 
 
 def _bytes_by_link(sent_bytes: Sequence[int] | np.ndarray, cluster: Cluster) -> dict[str, int]:
-    nodes = cluster.prefill_nodes + cluster.decode_nodes
+    instances = cluster.prefill_instances
+    nodes = instances + cluster.decode_nodes
     ingress, loads = sent_bytes[nodes : 2 * nodes], sent_bytes[2 * nodes : 3 * nodes]
     return {
-        "fetched_bytes": int(sum(ingress[: cluster.prefill_nodes])),
-        "streamed_bytes": int(sum(ingress[cluster.prefill_nodes :])),
+        "fetched_bytes": int(sum(ingress[:instances])),
+        "streamed_bytes": int(sum(ingress[instances:])),
         "loaded_bytes": int(sum(loads)),
     }
 
@@ -191,7 +201,7 @@ def _noted(requests: np.ndarray) -> dict[str, np.ndarray]:
     turned_away = requests["outcome"] == Outcome.REJECTED_AT_ARRIVAL
     for name in ("prefill_node", "source_node", "decode_node"):
         noted[name][turned_away] = NO_NODE
-    for name in ("local_tokens", "fetched_tokens"):
+    for name in ("local_tokens", "vram_tokens", "ssd_tokens", "fetched_tokens"):
         noted[name][turned_away] = 0
     noted["prefill_s"][turned_away] = np.nan
     return noted
