@@ -36,7 +36,7 @@ Stated simplifications:
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -59,11 +59,13 @@ from mooncake_companion.simulator.eviction import Use
 from mooncake_companion.simulator.overload import Admission, DecodeLoad, Limits, is_full, predicted_load
 from mooncake_companion.simulator.scheduler import (
     Candidate,
+    DecodeCandidate,
     Estimates,
     PrefillView,
     Prefix,
     candidates,
     choose,
+    choose_decode,
 )
 from mooncake_companion.simulator.transfer import Transfers, link_capacities
 
@@ -105,6 +107,7 @@ class Record:
     outcome: Outcome = Outcome.FINISHED
     choice: Candidate | None = None
     choices: list[Candidate] = field(default_factory=list)
+    decode_choices: list[DecodeCandidate] = field(default_factory=list)
     decode_node: int = -1
     migrated_blocks: int = 0
     fetched_s: float = float("nan")
@@ -162,7 +165,7 @@ def replay(
     *,
     block_tokens: int,
     draws: Sequence[float],
-    record_choices: bool = False,
+    recorded: Collection[int] = (),
     probe_s: Sequence[float] = (),
     probe: Callable[[float, CachePool], None] = lambda _now_s, _caches: None,
 ) -> Run:
@@ -178,14 +181,14 @@ def replay(
         Tokens in a full block.
     draws : sequence of float
         One uniform number in [0, 1) a request, for random routing.
-    record_choices : bool
-        Keep every candidate that Conductor weighed, for each request.
+    recorded : collection of int
+        Requests for which every candidate is kept that Conductor weighed.
     probe_s : sequence of float
         Times at which `probe` is shown the caches, after all else of that instant.
     probe : callable
         Given the time and the `CachePool`, which it must not change.
     """
-    path = _ServingPath(requests, cluster, block_tokens, draws, record_choices)
+    path = _ServingPath(requests, cluster, block_tokens, draws, recorded)
     for index, request in enumerate(requests):
         path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))
     for number, time_s in enumerate(probe_s):
@@ -229,7 +232,7 @@ class _ServingPath:
         cluster: Cluster,
         block_tokens: int,
         draws: Sequence[float],
-        record_choices: bool,
+        recorded: Collection[int],
     ) -> None:
         instances = cluster.prefill_instances
         self.clock = Clock()
@@ -249,7 +252,7 @@ class _ServingPath:
         self._cluster = cluster
         self._block_tokens = block_tokens
         self._draws = draws
-        self._record_choices = record_choices
+        self._recorded = recorded
         self._prefill_cost = prefill_cost(cluster.node, cluster.model, cluster.calibration)
         self._step_s = partial(decode_seconds, *decode_cost(cluster.node, cluster.model, cluster.calibration))
         self._limits = Limits(self._step_s, cluster.tbt_limit_s, cluster.vram_tokens)
@@ -285,11 +288,11 @@ class _ServingPath:
             balancing_threshold=self._cluster.fetch_threshold,
         )
         choice = choose(self._cluster.routing, choices, self._draws[index])
-        decode_node = self._least_loaded_decoder(request)
-        record.choice, record.decode_node = choice, decode_node
-        if self._record_choices:
-            record.choices = choices
-        if self._rejects_at_arrival(request, choice, decode_node):
+        decode_choices = self._decode_candidates(request)
+        record.choice, record.decode_node = choice, choose_decode(decode_choices).node
+        if index in self._recorded:
+            record.choices, record.decode_choices = choices, decode_choices
+        if self._rejects_at_arrival(request, choice, record.decode_node):
             record.outcome = Outcome.REJECTED_AT_ARRIVAL
             return
         if request.output_tokens > 1:
@@ -356,15 +359,12 @@ class _ServingPath:
         bytes_per_s = self._cluster.pipeline_nodes * self._cluster.network_bytes_per_s
         return self._cluster.transfer_startup_s + size_bytes / bytes_per_s
 
-    def _least_loaded_decoder(self, request: Request) -> int:
-        """The node whose step would be shortest with this request and all that it was given."""
-
-        def step_s(node: int) -> float:
-            decoder = self.decoders[node]
-            tokens = decoder.assigned_tokens + request.input_tokens
-            return self._step_s(decoder.assigned_sequences + 1, tokens)
-
-        return min(range(len(self.decoders)), key=step_s)
+    def _decode_candidates(self, request: Request) -> list[DecodeCandidate]:
+        choices = []
+        for node, decoder in enumerate(self.decoders):
+            batch = decoder.assigned_sequences + 1, decoder.assigned_tokens + request.input_tokens
+            choices.append(DecodeCandidate(node, *batch, self._step_s(*batch)))
+        return choices
 
     def _rejects_at_arrival(self, request: Request, choice: Candidate, decode_node: int) -> bool:
         admission, decoder = self._cluster.admission, self.decoders[decode_node]

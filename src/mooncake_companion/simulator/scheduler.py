@@ -100,6 +100,19 @@ class Candidate(NamedTuple):
         return self.transfer_s + self.queue_s + self.prefill_s
 
 
+class DecodeCandidate(NamedTuple):
+    """One decode node as a choice: its batch with the request in it.
+
+    ``sequences`` and ``tokens`` count all that the node was given and has not done, and the request
+    with its prompt; ``step_s`` is the step that they would take together.
+    """
+
+    node: int
+    sequences: int
+    tokens: int
+    step_s: float
+
+
 class Estimates(NamedTuple):
     """The two predictors that Algorithm 1 calls, in seconds."""
 
@@ -163,6 +176,14 @@ def _local(view: PrefillView, node: int, estimates: Estimates) -> tuple[Prefix, 
         if whole_s <= memory_s:
             return view.prefixes[node], whole_s, whole_busy_s
     return memory, memory_s, memory_busy_s
+
+
+def choose_decode(choices: Sequence[DecodeCandidate]) -> DecodeCandidate:
+    """The node with the shortest step; of equal ones the lowest.
+
+    The paper says only that Conductor looks at the predicted TBT (FAST'25, section 4.1).
+    """
+    return min(choices, key=lambda c: c.step_s)
 
 
 def choose(routing: Routing, choices: Sequence[Candidate], draw: float) -> Candidate:

@@ -1,9 +1,10 @@
 """From a trace and a cluster to a `Result`: the one call that everything above uses."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.simulator.cluster import Cluster, Deployment
@@ -66,10 +67,73 @@ def simulate(
     _check_fit(trace, cluster)
     if isinstance(cluster, CoupledCluster):
         return _coupled_by_fast(trace, cluster) if engine == "fast" else _coupled_by_reference(trace, cluster)
+    draws = _draws(trace, cluster, rng)
+    return _by_fast(trace, cluster, draws) if engine == "fast" else _by_reference(trace, cluster, draws)
+
+
+class Decisions(NamedTuple):
+    """What Conductor weighed: tables with a row for each request and candidate.
+
+    Parameters
+    ----------
+    prefill : DataFrame
+        ``request``, ``chosen``, and the fields of `scheduler.Candidate` with their sum ``ttft_s``.
+    decode : DataFrame
+        ``request``, ``chosen``, and the fields of `scheduler.DecodeCandidate`.
+    """
+
+    prefill: pd.DataFrame
+    decode: pd.DataFrame
+
+
+def decisions(
+    trace: Trace,
+    cluster: Cluster,
+    requests: Collection[int],
+    *,
+    rng: np.random.Generator | None = None,
+) -> Decisions:
+    """Every candidate, with every term, of some requests' decisions, after all that came before them.
+
+    Parameters
+    ----------
+    trace : Trace
+    cluster : Cluster
+    requests : collection of int
+        Which requests, counted from 0 in the order of the trace.
+    rng : numpy.random.Generator, optional
+        As for `simulate`.
+
+    Raises
+    ------
+    InputError
+        As `simulate`; or if the trace has no such request.
+    """
+    for request in requests:
+        if not 0 <= request < len(trace):
+            raise InputError(f"{trace.name} has no request {request}; expected 0 to {len(trace) - 1}")
+    head = trace.head(max(requests, default=0) + 1)
+    _check_fit(head, cluster)
+    draws = _draws(head, cluster, rng).tolist()
+    run = replay(
+        requests_of(head), cluster, block_tokens=trace.block_tokens, draws=draws, recorded=set(requests)
+    )
+    prefill, decode = [], []
+    for request in sorted(set(requests)):
+        record = run.records[request]
+        for choice in record.choices:
+            row = {"request": request, "chosen": choice == record.choice, **choice._asdict()}
+            prefill.append(row | {"ttft_s": choice.ttft_s})
+        for other in record.decode_choices:
+            chosen = other.node == record.decode_node
+            decode.append({"request": request, "chosen": chosen, **other._asdict()})
+    return Decisions(pd.DataFrame(prefill), pd.DataFrame(decode))
+
+
+def _draws(trace: Trace, cluster: Cluster, rng: np.random.Generator | None) -> np.ndarray:
     if cluster.routing is Routing.RANDOM and rng is None:
         raise InputError("random routing needs rng, a numpy.random.Generator")
-    draws = np.zeros(len(trace)) if rng is None else rng.random(len(trace))
-    return _by_fast(trace, cluster, draws) if engine == "fast" else _by_reference(trace, cluster, draws)
+    return np.zeros(len(trace)) if rng is None else rng.random(len(trace))
 
 
 def _check_fit(trace: Trace, cluster: Deployment) -> None:
