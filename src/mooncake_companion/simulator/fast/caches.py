@@ -12,32 +12,39 @@ import numpy as np
 from mooncake_companion.simulator.cache_tiers import Tier
 from mooncake_companion.simulator.eviction import STORE
 from mooncake_companion.simulator.fast import shelves as order
-from mooncake_companion.simulator.fast.compiling import compiled
+from mooncake_companion.simulator.fast.compiling import compiled, inlined
 
 _TIERS, _DRAM, _SSD = order.TIERS, int(Tier.DRAM), int(Tier.SSD)
 
 NODE = np.dtype([("free", np.int32), ("fresh", np.int32), ("held", np.int64)])
 """``free``: a list, through ``newer``, of entries given back; ``fresh``: how many were ever taken."""
-COUNT = np.dtype([("evictions", np.int64), ("demotions", np.int64, 3), ("promotions", np.int64, 3)])
+LADDER = np.dtype(
+    [
+        ("room", np.int64),
+        ("top", np.int64),
+        ("below", np.int64, order.TIERS),
+        ("above", np.int64, order.TIERS),
+        ("evictions", np.int64),
+        ("demotions", np.int64, order.TIERS),
+        ("promotions", np.int64, order.TIERS),
+        ("batch", np.int64, (order.TIERS, 2)),
+    ]
+)
+"""What every node has: entries, the first tier that is used, the next one below and above each, or -1.
+Beside it counters, and how far the store's rule is in the batch of each tier."""
 
 
 class Caches(NamedTuple):
     """All caches: entries on shelves, `NODE` records, and the first entry of each block.
 
-    ``room`` has the entries of a node; ``below`` and ``above`` the next tier that is used, or -1, and
-    ``below`` last the top one; ``victims`` and ``batch`` are scratch for the store's batches, by tier;
-    ``count`` is a `COUNT`.
+    ``victims`` is scratch for the store's batches, by tier; ``ladder`` is one `LADDER`.
     """
 
     shelves: order.Shelves
     nodes: Any
     holder: Any
-    room: Any
-    below: Any
-    above: Any
     victims: Any
-    batch: Any
-    count: Any
+    ladder: Any
 
 
 def new_caches(
@@ -56,26 +63,29 @@ def new_caches(
     entries["node"] = np.repeat(np.arange(nodes), room)
     ends = np.zeros(nodes, NODE)
     ends["free"] = -1
-    used = [tier for tier in range(_TIERS) if capacities[tier]]
-    below = [next((lower for lower in used if lower > tier), -1) for tier in range(_TIERS)]
-    above = [next((upper for upper in used[::-1] if upper < tier), -1) for tier in range(_TIERS)]
     most = min(max(capacities), blocks) if eviction == STORE else 1
     return Caches(
         shelves=order.new_shelves(nodes, entries, capacities, blocks, eviction, lease_ttl_s),
         nodes=ends,
         holder=np.full(blocks, -1, np.int32),
-        room=np.array([room], np.int64),
-        below=np.array([*below, used[0] if used else -1], np.int64),
-        above=np.array(above, np.int64),
         victims=np.zeros((_TIERS, most), np.int64),
-        batch=np.zeros((_TIERS, 2), np.int64),
-        count=np.zeros(1, COUNT),
+        ladder=_new_ladder(capacities, room),
     )
+
+
+def _new_ladder(capacities: tuple[int, ...], room: int) -> np.ndarray:
+    ladder, used = np.zeros(1, LADDER), [tier for tier in range(_TIERS) if capacities[tier]]
+    ladder["room"] = room
+    ladder["top"] = min(used, default=-1)
+    for tier in range(_TIERS):
+        ladder["below"][0, tier] = min((other for other in used if other > tier), default=-1)
+        ladder["above"][0, tier] = max((other for other in used if other < tier), default=-1)
+    return ladder
 
 
 def counters(caches: Caches) -> dict[str, int]:
     """What was counted, in blocks, under the names of `Result`."""
-    count = caches.count[0]
+    count = caches.ladder[0]
     return {
         "evictions": int(count["evictions"]),
         "demoted_to_dram": int(count["demotions"][_DRAM]),
@@ -85,7 +95,7 @@ def counters(caches: Caches) -> dict[str, int]:
     }
 
 
-@compiled
+@inlined
 def find(caches, node, block):  # type: ignore[no-untyped-def]
     """The entry of a block on a node, or -1."""
     entries = caches.shelves.entries
@@ -128,7 +138,7 @@ def leading_hits(caches, blocks, first, last, nodes):  # type: ignore[no-untyped
             return
 
 
-@compiled
+@inlined
 def pin(caches, node, blocks, first, last, pinned):  # type: ignore[no-untyped-def]
     """Pin those of the blocks from `first` to `last` that the node holds, and note their entries."""
     for place in range(first, last):
@@ -138,7 +148,7 @@ def pin(caches, node, blocks, first, last, pinned):  # type: ignore[no-untyped-d
         pinned[place] = entry
 
 
-@compiled
+@inlined
 def unpin(caches, first, last, pinned):  # type: ignore[no-untyped-def]
     """Undo `pin`; the entries stay noted."""
     for place in range(first, last):
@@ -146,10 +156,10 @@ def unpin(caches, first, last, pinned):  # type: ignore[no-untyped-def]
             caches.shelves.entries[pinned[place]].pins -= 1
 
 
-@compiled
+@inlined
 def keep(caches, node, block, entry, now_s, depth, next_use):  # type: ignore[no-untyped-def]
     """Note a use of a block and hold it in the top tier; `entry` is its own on the node, or -1."""
-    shelves, top = caches.shelves, caches.below[_TIERS]
+    shelves, top = caches.shelves, caches.ladder[0].top
     if top < 0:
         return
     if entry >= 0 and shelves.entries[entry].tier == top:
@@ -163,7 +173,7 @@ def keep(caches, node, block, entry, now_s, depth, next_use):  # type: ignore[no
                 order.touch(shelves, entry, now_s, depth, next_use)
             return
     if entry >= 0:
-        caches.count[0].promotions[shelves.entries[entry].tier] += 1
+        caches.ladder[0].promotions[shelves.entries[entry].tier] += 1
         order.remove(shelves, entry)
     else:
         entry = _take(caches, node, block)
@@ -194,9 +204,9 @@ def release(caches, entry):  # type: ignore[no-untyped-def]
 @compiled
 def evict(caches, node):  # type: ignore[no-untyped-def]
     """Let the next block leave a node that has a single tier."""
-    entry = order.victim(caches.shelves, node * _TIERS + caches.below[_TIERS])
+    entry = order.victim(caches.shelves, node * _TIERS + caches.ladder[0].top)
     if entry >= 0:
-        caches.count[0].evictions += 1
+        caches.ladder[0].evictions += 1
         release(caches, entry)
 
 
@@ -215,7 +225,7 @@ def _take(caches, node, block):  # type: ignore[no-untyped-def]
     if entry >= 0:
         caches.nodes[node].free = entries[entry].newer
     else:
-        entry = node * caches.room[0] + caches.nodes[node].fresh
+        entry = node * caches.ladder[0].room + caches.nodes[node].fresh
         caches.nodes[node].fresh += 1
     caches.nodes[node].held += 1
     other = caches.holder[block]
@@ -232,7 +242,7 @@ def _take(caches, node, block):  # type: ignore[no-untyped-def]
 def _enter_below(caches, node, entry, tier):  # type: ignore[no-untyped-def]
     """Put an entry that was taken out of a tier above into `tier`, with its last use."""
     shelves, shelf = caches.shelves, node * _TIERS + tier
-    caches.count[0].demotions[tier] += 1
+    caches.ladder[0].demotions[tier] += 1
     if len(shelves.ranks) == 1:
         order.enter(shelves, shelf, entry, 0.0, 0, math.inf)
     else:
@@ -244,13 +254,13 @@ def _enter_below(caches, node, entry, tier):  # type: ignore[no-untyped-def]
 def _fall(caches, node, entry, tier):  # type: ignore[no-untyped-def]
     """Put an entry that was taken out of a tier into the next one, and so on with what must go there."""
     while entry >= 0:
-        tier, fallen = caches.below[tier], -1
+        tier, fallen = caches.ladder[0].below[tier], -1
         if tier >= 0 and order.is_full(caches.shelves, node * _TIERS + tier):
             fallen = order.victim(caches.shelves, node * _TIERS + tier)
             if fallen < 0:
                 tier = -1
         if tier < 0:
-            caches.count[0].evictions += 1
+            caches.ladder[0].evictions += 1
             release(caches, entry)
             return
         _enter_below(caches, node, entry, tier)
@@ -260,17 +270,17 @@ def _fall(caches, node, entry, tier):  # type: ignore[no-untyped-def]
 @compiled
 def _thin_out(caches, node, top, now_s):  # type: ignore[no-untyped-def]
     """Evict the batches that the store's rule asks for, from `top` down: depth first, as they fall."""
-    victims, batch, tier = caches.victims, caches.batch, top
+    victims, batch, tier = caches.victims, caches.ladder[0].batch, top
     batch[tier, 0] = 0
     batch[tier, 1] = order.surplus(caches.shelves, node * _TIERS + tier, now_s, victims[tier])
     while tier >= top:
         if batch[tier, 0] == batch[tier, 1]:
-            tier = caches.above[tier]
+            tier = caches.ladder[0].above[tier]
             continue
-        entry, below = victims[tier, batch[tier, 0]], caches.below[tier]
+        entry, below = victims[tier, batch[tier, 0]], caches.ladder[0].below[tier]
         batch[tier, 0] += 1
         if below < 0 or order.is_full(caches.shelves, node * _TIERS + below):
-            caches.count[0].evictions += 1
+            caches.ladder[0].evictions += 1
             release(caches, entry)
             continue
         _enter_below(caches, node, entry, below)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mooncake_companion.simulator.eviction import POLICIES, STORE, BatchEviction, S3Fifo
-from mooncake_companion.simulator.fast.compiling import compiled
+from mooncake_companion.simulator.fast.compiling import compiled, inlined
 
 TIERS = 3
 _RULES = {name: number for number, name in enumerate((*POLICIES, STORE))}
@@ -70,12 +70,20 @@ GHOST = np.dtype([("older", np.int32), ("newer", np.int32)])
 _NO_GHOST = -2
 
 
-class Shelves(NamedTuple):
-    """All shelves: records of the kinds above, and the numbers of the rule.
+RULE = np.dtype(
+    [
+        ("name", np.int64),
+        ("serial", np.int64),
+        ("watermark", np.float64),
+        ("ratio", np.float64),
+        ("lease_ttl_s", np.float64),
+    ]
+)
+"""The policy: ``serial`` is that of the latest rank, what follows is the store's."""
 
-    ``lists`` has two for each shelf; ``rule`` the rule, and the serial number of the latest rank;
-    ``lease`` watermark, ratio and seconds of the store's rule.
-    """
+
+class Shelves(NamedTuple):
+    """All shelves: records of the kinds above; ``lists`` has two for each shelf, ``rule`` one in all."""
 
     entries: Any
     ranks: Any
@@ -84,7 +92,6 @@ class Shelves(NamedTuple):
     heap: Any
     ghosts: Any
     rule: Any
-    lease: Any
 
 
 def new_shelves(
@@ -111,7 +118,10 @@ def new_shelves(
     lists["oldest"] = lists["newest"] = -1
     ghosts = np.zeros((count, blocks) if rule == _S3_FIFO else (1, 1), GHOST)
     ghosts["newer"] = _NO_GHOST
-    store = BatchEviction(1, lease_ttl_s=lease_ttl_s)
+    policy, store = np.zeros(1, RULE), BatchEviction(1, lease_ttl_s=lease_ttl_s)
+    policy["name"] = rule
+    for name in ("watermark", "ratio", "lease_ttl_s"):
+        policy[name] = getattr(store, name)
     return Shelves(
         entries=entries,
         ranks=np.zeros(len(entries) if ranked else 1, RANK),
@@ -119,32 +129,31 @@ def new_shelves(
         lists=lists,
         heap=np.zeros(int(room.sum()) if ranked else 1, np.int32),
         ghosts=ghosts,
-        rule=np.array([rule, 0], np.int64),
-        lease=np.array([store.watermark, store.ratio, store.lease_ttl_s]),
+        rule=policy,
     )
 
 
-@compiled
+@inlined
 def evicts_batches(shelves):  # type: ignore[no-untyped-def]
     """Whether the store's rule holds."""
-    return shelves.rule[0] == _STORE
+    return shelves.rule[0].name == _STORE
 
 
-@compiled
+@inlined
 def is_full(shelves, shelf):  # type: ignore[no-untyped-def]
     """Whether a shelf has no room left."""
     return shelves.states[shelf].held >= shelves.states[shelf].capacity
 
 
-@compiled
+@inlined
 def enter(shelves, shelf, entry, now_s, depth, next_use):  # type: ignore[no-untyped-def]
     """Admit an entry to a shelf that has room."""
-    entries, rule = shelves.entries, shelves.rule[0]
+    entries, rule = shelves.entries, shelves.rule[0].name
     entries[entry].tier = shelf % TIERS
     entries[entry].marks = 0
     shelves.states[shelf].held += 1
     if rule in (_LRU, _FIFO, _SIEVE):
-        _append(shelves, shelf, _MAIN, entry)
+        _append(shelves.entries, shelves.lists, shelf, _MAIN, entry)
     elif rule == _S3_FIFO:
         _enter_s3_fifo(shelves, shelf, entry)
     else:
@@ -164,15 +173,15 @@ def enter(shelves, shelf, entry, now_s, depth, next_use):  # type: ignore[no-unt
         _sift_up(shelves, shelf, entry, place)
 
 
-@compiled
+@inlined
 def touch(shelves, entry, now_s, depth, next_use):  # type: ignore[no-untyped-def]
     """Note an access to an entry, on the shelf that it is on."""
-    entries, rule = shelves.entries, shelves.rule[0]
+    entries, rule = shelves.entries, shelves.rule[0].name
     if rule == _LRU:
         shelf = _shelf(entries[entry])
         if shelves.lists[2 * shelf].newest != entry:
-            _unlink(shelves, entry)
-            _append(shelves, shelf, _MAIN, entry)
+            _unlink(shelves.entries, shelves.lists, entry)
+            _append(shelves.entries, shelves.lists, shelf, _MAIN, entry)
     elif rule == _FIFO:
         return
     elif rule == _SIEVE:
@@ -184,7 +193,7 @@ def touch(shelves, entry, now_s, depth, next_use):  # type: ignore[no-untyped-de
         if rule == _BELADY:
             rank.first = -next_use
         elif rule == _STORE:
-            rank.first = max(rank.first, now_s + shelves.lease[2])
+            rank.first = max(rank.first, now_s + shelves.rule[0].lease_ttl_s)
         else:
             rank.first += 1.0
         _note(shelves, rank, now_s, depth, next_use)
@@ -194,7 +203,7 @@ def touch(shelves, entry, now_s, depth, next_use):  # type: ignore[no-untyped-de
 @compiled
 def victim(shelves, shelf):  # type: ignore[no-untyped-def]
     """Take out of a shelf what has to go next; -1 if nothing may."""
-    rule = shelves.rule[0]
+    rule = shelves.rule[0].name
     if rule == _STORE:
         return -1
     if rule in (_LRU, _FIFO):
@@ -213,12 +222,12 @@ def victim(shelves, shelf):  # type: ignore[no-untyped-def]
 @compiled
 def remove(shelves, entry):  # type: ignore[no-untyped-def]
     """Take an entry out of the shelf that it is on."""
-    rule, shelf = shelves.rule[0], _shelf(shelves.entries[entry])
+    rule, shelf = shelves.rule[0].name, _shelf(shelves.entries[entry])
     shelves.states[shelf].held -= 1
     if rule in (_LRU, _FIFO, _SIEVE, _S3_FIFO):
         if rule == _SIEVE and shelves.states[shelf].hand == entry:
             shelves.states[shelf].hand = shelves.entries[entry].newer
-        _unlink(shelves, entry)
+        _unlink(shelves.entries, shelves.lists, entry)
     else:
         held, heap, place = shelves.states[shelf].held, shelves.states[shelf].heap, shelves.ranks[entry].place
         if place < held:
@@ -231,15 +240,15 @@ def remove(shelves, entry):  # type: ignore[no-untyped-def]
 @compiled
 def surplus(shelves, shelf, now_s, victims):  # type: ignore[no-untyped-def]
     """Take out of a shelf the batch that the store's rule evicts now, into `victims`; how many."""
-    state, watermark, ratio = shelves.states[shelf], shelves.lease[0], shelves.lease[1]
-    if shelves.rule[0] != _STORE or not state.held > watermark * state.capacity:
+    state, rule = shelves.states[shelf], shelves.rule[0]
+    if rule.name != _STORE or not state.held > rule.watermark * state.capacity:
         return 0
     evictable = 0
     for place in range(state.held):
         entry = shelves.heap[state.heap + place]
         if shelves.ranks[entry].first <= now_s and not shelves.entries[entry].pins:
             evictable += 1
-    wanted = math.ceil(evictable * max(ratio, state.held / state.capacity - watermark + ratio))
+    wanted = math.ceil(evictable * max(rule.ratio, state.held / state.capacity - rule.watermark + rule.ratio))
     for taken in range(wanted):
         entry = _least_unpinned(shelves, shelf)
         remove(shelves, entry)
@@ -247,7 +256,7 @@ def surplus(shelves, shelf, now_s, victims):  # type: ignore[no-untyped-def]
     return wanted
 
 
-@compiled
+@inlined
 def _shelf(entry):  # type: ignore[no-untyped-def]
     return entry.node * TIERS + entry.tier
 
@@ -255,11 +264,10 @@ def _shelf(entry):  # type: ignore[no-untyped-def]
 # Lists
 
 
-@compiled
-def _unlink(shelves, entry):  # type: ignore[no-untyped-def]
-    entries = shelves.entries
+@inlined
+def _unlink(entries, lists, entry):  # type: ignore[no-untyped-def]
     older, newer = entries[entry].older, entries[entry].newer
-    queue = shelves.lists[2 * _shelf(entries[entry]) + entries[entry].queue]
+    queue = lists[2 * _shelf(entries[entry]) + entries[entry].queue]
     queue.held -= 1
     if older >= 0:
         entries[older].newer = newer
@@ -271,9 +279,9 @@ def _unlink(shelves, entry):  # type: ignore[no-untyped-def]
         queue.newest = older
 
 
-@compiled
-def _append(shelves, shelf, which, entry):  # type: ignore[no-untyped-def]
-    entries, queue = shelves.entries, shelves.lists[2 * shelf + which]
+@inlined
+def _append(entries, lists, shelf, which, entry):  # type: ignore[no-untyped-def]
+    queue = lists[2 * shelf + which]
     newest = queue.newest
     queue.held += 1
     entries[entry].queue = which
@@ -325,7 +333,7 @@ def _enter_s3_fifo(shelves, shelf, entry):  # type: ignore[no-untyped-def]
         which = _MAIN
     elif shelves.lists[2 * shelf + _SMALL].held >= state.small_blocks:
         which = _MAIN
-    _append(shelves, shelf, which, entry)
+    _append(shelves.entries, shelves.lists, shelf, which, entry)
     while state.ghosts > state.ghost_blocks:
         _forget(shelves, shelf, state.oldest_ghost)
 
@@ -350,9 +358,9 @@ def _victim_of_small(shelves, shelf):  # type: ignore[no-untyped-def]
             remove(shelves, entry)
             _remember(shelves, shelf, shelves.entries[entry].block)
             return entry
-        _unlink(shelves, entry)
+        _unlink(shelves.entries, shelves.lists, entry)
         shelves.entries[entry].marks = 0
-        _append(shelves, shelf, _MAIN, entry)
+        _append(shelves.entries, shelves.lists, shelf, _MAIN, entry)
 
 
 @compiled
@@ -364,9 +372,9 @@ def _victim_of_main(shelves, shelf):  # type: ignore[no-untyped-def]
         if not shelves.entries[entry].marks:
             remove(shelves, entry)
             return entry
-        _unlink(shelves, entry)
+        _unlink(shelves.entries, shelves.lists, entry)
         shelves.entries[entry].marks -= 1
-        _append(shelves, shelf, _MAIN, entry)
+        _append(shelves.entries, shelves.lists, shelf, _MAIN, entry)
 
 
 @compiled
@@ -403,8 +411,8 @@ def _forget(shelves, shelf, block):  # type: ignore[no-untyped-def]
 
 @compiled
 def _note(shelves, rank, now_s, depth, next_use):  # type: ignore[no-untyped-def]
-    shelves.rule[1] += 1
-    rank.serial = shelves.rule[1]
+    shelves.rule[0].serial += 1
+    rank.serial = shelves.rule[0].serial
     rank.now_s = now_s
     rank.depth = depth
     rank.next_use = next_use
