@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mooncake_companion.simulator.reference import Outcome
     from mooncake_companion.simulator.result import Result
     from mooncake_companion.simulator.scheduler import Routing
-    from mooncake_companion.simulator.series import pool_series
+    from mooncake_companion.simulator.series import load_series, pool_series
     from mooncake_companion.simulator.serving_path import simulate
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Outcome",
     "Result",
     "Routing",
+    "load_series",
     "pool_series",
     "simulate",
 ]
@@ -37,6 +38,7 @@ _HOMES = {
     "Outcome": "reference",
     "Result": "result",
     "Routing": "scheduler",
+    "load_series": "series",
     "pool_series": "series",
     "simulate": "serving_path",
 }

@@ -63,6 +63,20 @@ def is_full(load: DecodeLoad, request_tokens: int, limits: Limits) -> bool:
     return tokens > limits.vram_tokens or limits.step_s(sequences, tokens) > limits.tbt_s
 
 
+def share_of_limits(load: DecodeLoad, limits: Limits) -> float:
+    """The greater of a decode node's step over the TBT limit and its tokens over its memory."""
+    step_s = limits.step_s(load.sequences, load.tokens)
+    return max(step_s / limits.tbt_s, load.tokens / limits.vram_tokens)
+
+
+def largest_batch(request_tokens: int, limits: Limits) -> int:
+    """How many requests of so many tokens each fill a decode node."""
+    sequences = 0
+    while not is_full(DecodeLoad(sequences, sequences * request_tokens), request_tokens, limits):
+        sequences += 1
+    return sequences
+
+
 def mean_load(loads: Sequence[DecodeLoad]) -> DecodeLoad:
     """Load of a pool: the mean over its nodes."""
     sequences, tokens = sum(load.sequences for load in loads), sum(load.tokens for load in loads)
