@@ -20,6 +20,8 @@ from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import Admission, Cluster, Outcome, Result, load_series, simulate
 from mooncake_companion.simulator.overload import Limits, largest_batch
 
+TRACE = "conversation"
+"""What stands for the report's own trace: that of the same service some months later."""
 TITLES = {
     Admission.NONE: "No rejection",
     Admission.BASELINE: "Baseline",
@@ -53,7 +55,7 @@ class Params:
     `DECODE_TIMES` the one with which the fewest are rejected, as an operator would set it.
     """
 
-    trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
+    trace: str = parameter(TRACE, help="registered trace, or the path of a JSONL file")
     arrival_speedup: float = parameter(2.0, low=0.01, high=100, help="replay the trace so many times as fast")
     prefill_nodes: int = parameter(8, unit="nodes", low=1, high=64, help="nodes that prefill")
     decode_nodes: int = parameter(
