@@ -4,7 +4,15 @@ import pytest
 
 from mooncake_companion.costs import decode_step_time
 from mooncake_companion.simulator import Admission, Outcome, simulate
-from mooncake_companion.simulator.overload import DecodeLoad, Limits, is_full, mean_load, predicted_load
+from mooncake_companion.simulator.overload import (
+    DecodeLoad,
+    Limits,
+    is_full,
+    largest_batch,
+    mean_load,
+    predicted_load,
+    share_of_limits,
+)
 from mooncake_companion.traces import Trace
 from tests.simulator.small import CALIBRATION, MODEL, NODE, cluster
 
@@ -114,3 +122,11 @@ def test_predicted_load_by_hand():
 
 def test_load_of_a_pool_by_hand():
     assert mean_load([DecodeLoad(2, 100), DecodeLoad(1, 0)]) == DecodeLoad(1.5, 50.0)
+
+
+def test_largest_batch_and_share_of_limits_by_hand():
+    limits = Limits(step_s=lambda sequences, tokens: sequences + tokens / 100, tbt_s=10.0, vram_tokens=250)
+    assert largest_batch(100, limits) == 2  # memory ends it
+    assert largest_batch(20, limits) == 8  # 8 + 1.6 s
+    assert share_of_limits(DecodeLoad(2, 200), limits) == 0.8
+    assert share_of_limits(DecodeLoad(8, 100), limits) == 0.9

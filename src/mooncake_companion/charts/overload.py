@@ -184,8 +184,8 @@ def decode_time(table: pd.DataFrame) -> alt.LayerChart:
         name="overload-decode-time",
         description=(
             "Requests that prediction rejects by the decode time t_d that it assumes, from "
-            f"{predicted.iloc[0]:,} at {predicted.index[0]:g} mean decode times to {predicted.min():,} at "
-            f"{predicted.idxmin():g}. Level lines: the two policies that assume none."
+            f"{predicted.iloc[0]:,.0f} at {predicted.index[0]:g} mean decode times to "
+            f"{predicted.min():,.0f} at {predicted.idxmin():g}. Level lines: the two others."
         ),
         table=table,
     )
