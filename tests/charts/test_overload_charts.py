@@ -87,10 +87,29 @@ def decode_time_table():
     )
 
 
+def swings_table():
+    return saved(
+        [
+            {
+                "policy": policy,
+                "varied": varied,
+                "value": value,
+                "prefill_std": 0.01 * value,
+                "decode_std": 0.1,
+                "correlation": -0.5,
+            }
+            for varied in ("Prompt tokens", "Prefill nodes")
+            for value in (8, 16)
+            for policy in POLICIES
+        ]
+    )
+
+
 CHARTS = {
     "overload-rejected": lambda: overload.rejected(rejected_table()),
     "overload-pool-loads": lambda: overload.loads(loads_table()),
     "overload-mechanism": lambda: overload.mechanism(loads_table(("modelled",))),
+    "overload-swings": lambda: overload.swings(swings_table()),
     "overload-offered-load": lambda: overload.offered(offered_table()),
     "overload-decode-time": lambda: overload.decode_time(decode_time_table()),
 }
@@ -110,5 +129,6 @@ def test_descriptions_say_what_the_figures_show():
     assert "Baseline 20.0%, Early rejection 19.0%" in described["overload-rejected"]
     assert "No rejection" not in described["overload-rejected"]
     assert "Early rejection: prefill 25% to 55%, decode 35% to 65%." in described["overload-pool-loads"]
+    assert "goes from 8% to 16% as prompts get longer" in described["overload-swings"]
     assert "At 2.00 times: Baseline 20.0%" in described["overload-offered-load"]
     assert "from 1,000 at 1 mean decode times to 600 at 3" in described["overload-decode-time"]

@@ -121,6 +121,29 @@ def test_with_identical_requests_early_rejection_swings_and_prediction_wastes_no
     assert swings["correlation"][EARLY] < 0
 
 
+def test_the_swing_grows_with_the_prefill_and_shrinks_with_prefill_nodes():
+    """Section 7.3 says so of early rejection."""
+    table = overload.swing_sweep(Params(), input_tokens=(8192, 98_304), prefill_nodes=(4, 16))
+    early = table[table["policy"] == EARLY].set_index(["varied", "value"])["prefill_std"]
+    assert early["Prompt tokens", 98_304] > 1.5 * early["Prompt tokens", 8192]
+    assert early["Prefill nodes", 4] > 1.5 * early["Prefill nodes", 16]
+
+
+def test_replicates_differ_only_by_the_trace_s_ticks(small, head):
+    table = overload.spread(dataclasses.replace(SMALL, replicates=2))
+    assert table.groupby("replicate")["policy"].apply(list).tolist() == [[BASELINE, EARLY, PREDICTION]] * 2
+    assert table["requests"].eq(len(head)).all()
+    assert table.groupby("policy")["rejected"].nunique().max() == 2, "ticks of 3 s: the draws matter"
+    again = overload.spread(dataclasses.replace(SMALL, replicates=2))
+    assert again.equals(table), "same seed, same table"
+
+
+@pytest.mark.slow
+def test_the_reported_order_does_not_hang_on_when_in_a_tick_requests_come(released):
+    means = overload.spread(Params()).groupby("policy")["rejected"].mean()
+    assert means[BASELINE] > means[EARLY] > means[PREDICTION]
+
+
 def test_series_cover_twenty_minutes_and_hold_the_reported_ones(released):
     table = overload.series(Params())
     spans = table.groupby(["origin", "policy", "pool"])["time_s"].agg(["min", "max"])

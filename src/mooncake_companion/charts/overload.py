@@ -117,6 +117,56 @@ def mechanism(table: pd.DataFrame) -> alt.FacetChart:
     )
 
 
+def swings(table: pd.DataFrame) -> alt.HConcatChart:
+    """How far the prefill pool's load swings, by prompt length and by prefill nodes.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``policy``, ``varied`` ("Prompt tokens" or "Prefill nodes"), ``value``, and ``prefill_std``,
+        ``decode_std`` and ``correlation`` of the loads.
+    """
+
+    def panel(varied: str) -> alt.LayerChart:
+        values = sorted(table.loc[table["varied"] == varied, "value"].unique().tolist())
+        base = (
+            alt.Chart(table)
+            .transform_filter(f"datum.varied == '{varied}'")
+            .encode(
+                alt.X("value:Q")
+                .title(f"{varied} (logarithmic)")
+                .scale(type="log", base=2, nice=False)
+                .axis(values=values, format=","),
+                alt.Y("prefill_std:Q").title("Standard deviation of the prefill load").axis(format="%"),
+                _colour(),
+                tooltip=[
+                    alt.Tooltip("policy:N").title("Policy"),
+                    alt.Tooltip("value:Q", format=",").title(varied),
+                    alt.Tooltip("prefill_std:Q", format=".1%").title("Swing of the prefill load"),
+                    alt.Tooltip("decode_std:Q", format=".1%").title("Swing of the decode load"),
+                    alt.Tooltip("correlation:Q", format=".2f").title("Correlation of the two"),
+                ],
+            )
+        )
+        return (base.mark_line() + base.mark_point()).properties(width=250, height=220)
+
+    early = table[table["policy"] == "Early rejection"]
+    ends = {
+        varied: [f"{std:.0%}" for std in rows.sort_values("value")["prefill_std"].iloc[[0, -1]]]
+        for varied, rows in early.groupby("varied")
+    }
+    return finish(
+        alt.hconcat(panel("Prompt tokens"), panel("Prefill nodes")),
+        name="overload-swings",
+        description=(
+            "Standard deviation of the prefill pool's load under each policy when identical requests come "
+            f"evenly. With early rejection it goes from {' to '.join(ends['Prompt tokens'])} as prompts get "
+            f"longer, and from {' to '.join(ends['Prefill nodes'])} as prefill nodes are added."
+        ),
+        table=table,
+    )
+
+
 def offered(table: pd.DataFrame) -> alt.LayerChart:
     """Share of the requests that each policy turns away, by how much is asked of the decode pool.
 
