@@ -55,7 +55,7 @@ def test_loads_end_where_they_began(trace, setting):
     assert (loads[["prefill_load", "decode_load"]] >= 0).all(axis=None)
     idle = decode_step_time(nodes.node, nodes.model, 0, 0, calibration=nodes.calibration) / nodes.tbt_limit_s
     assert loads["decode_load"].min() >= idle - 1e-12
-    busy = loads["prefill_load"] * nodes.prefill_nodes * nodes.ttft_limit_s
+    busy = loads["prefill_load"] * nodes.prefill_instances * nodes.ttft_limit_s
     assert busy.max() <= np.nansum(result.first_token_s - result.arrival_s) + 1e-9
 
 

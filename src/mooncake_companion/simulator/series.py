@@ -95,7 +95,9 @@ def load_series(result: Result, cluster: Cluster, *, interval_s: float = 15.0) -
     if not interval_s > 0:
         raise InputError(f"interval_s must be above 0 s, got {interval_s!r}")
     times_s = np.arange(0, result.arrival_s.max(initial=0) + interval_s, interval_s)
-    prefill = [_wait_s(result, node, times_s) / cluster.ttft_limit_s for node in range(cluster.prefill_nodes)]
+    prefill = [
+        _wait_s(result, node, times_s) / cluster.ttft_limit_s for node in range(cluster.prefill_instances)
+    ]
     step_s = partial(decode_step_time, cluster.node, cluster.model, calibration=cluster.calibration)
     limits = Limits(step_s, cluster.tbt_limit_s, cluster.vram_tokens)
     decode = [_decode_shares(result, node, times_s, limits) for node in range(cluster.decode_nodes)]
