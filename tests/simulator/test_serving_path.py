@@ -47,8 +47,6 @@ def test_every_request_meets_one_fate_and_no_byte_is_lost(trace, setting, seed):
     assert (np.isfinite(result.tbt_s) == decoded).all()
     if setting["admission"] is Admission.NONE:
         assert finished.all()
-    if setting["admission"] is not Admission.BASELINE:
-        assert not (result.outcome == Outcome.REJECTED_AFTER_PREFILL).any()
 
     assert (result.cached_tokens < result.input_tokens).all()
     assert ((result.fetched_tokens > 0) == (result.source_node >= 0)).all()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mooncake_companion.simulator.reference import Outcome
     from mooncake_companion.simulator.result import Result
     from mooncake_companion.simulator.scheduler import Action, Routing
-    from mooncake_companion.simulator.series import pool_series
+    from mooncake_companion.simulator.series import load_series, pool_series
     from mooncake_companion.simulator.serving_path import decisions, simulate
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Result",
     "Routing",
     "decisions",
+    "load_series",
     "pool_series",
     "simulate",
 ]
@@ -41,6 +42,7 @@ _HOMES = {
     "Result": "result",
     "Routing": "scheduler",
     "decisions": "serving_path",
+    "load_series": "series",
     "pool_series": "series",
     "simulate": "serving_path",
 }

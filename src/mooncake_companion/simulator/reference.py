@@ -56,7 +56,14 @@ from mooncake_companion.simulator.cache_tiers import CachePool, Held, Tier
 from mooncake_companion.simulator.clock import Clock, Order
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.eviction import Use
-from mooncake_companion.simulator.overload import Admission, DecodeLoad, Limits, is_full, predicted_load
+from mooncake_companion.simulator.overload import (
+    Admission,
+    DecodeLoad,
+    Limits,
+    is_full,
+    mean_load,
+    predicted_load,
+)
 from mooncake_companion.simulator.scheduler import (
     Candidate,
     DecodeCandidate,
@@ -292,7 +299,7 @@ class _ServingPath:
         record.choice, record.decode_node = choice, choose_decode(decode_choices).node
         if index in self._recorded:
             record.choices, record.decode_choices = choices, decode_choices
-        if self._rejects_at_arrival(request, choice, record.decode_node):
+        if self._rejects_at_arrival(request, choice):
             record.outcome = Outcome.REJECTED_AT_ARRIVAL
             return
         if request.output_tokens > 1:
@@ -366,19 +373,22 @@ class _ServingPath:
             choices.append(DecodeCandidate(node, *batch, self._step_s(*batch)))
         return choices
 
-    def _rejects_at_arrival(self, request: Request, choice: Candidate, decode_node: int) -> bool:
-        admission, decoder = self._cluster.admission, self.decoders[decode_node]
+    def _rejects_at_arrival(self, request: Request, choice: Candidate) -> bool:
+        admission = self._cluster.admission
         if admission is Admission.NONE:
             return False
         if choice.ttft_s > self._cluster.ttft_limit_s:
             return True
         if admission is Admission.BASELINE or request.output_tokens == 1:
             return False
-        load = decoder.present
         if admission is Admission.PREDICTIVE:
-            joined_s = self.clock.now_s + choice.ttft_s
-            load = predicted_load(list(decoder.decodes.values()), joined_s, self._cluster.predicted_decode_s)
-        return is_full(load, request.input_tokens + request.output_tokens, self._limits)
+            joined_s, decode_s = self.clock.now_s + choice.ttft_s, self._cluster.predicted_decode_s
+            loads = [
+                predicted_load(list(node.decodes.values()), joined_s, decode_s) for node in self.decoders
+            ]
+        else:
+            loads = [node.present for node in self.decoders]
+        return is_full(mean_load(loads), request.input_tokens + request.output_tokens, self._limits)
 
     def _assign(self, index: int, choice: Candidate) -> None:
         request, decoder = self._requests[index], self.decoders[self.records[index].decode_node]
@@ -498,7 +508,7 @@ class _ServingPath:
             self._free(choice.node)
 
     def _rejects_after_prefill(self, index: int) -> bool:
-        if self._cluster.admission is not Admission.BASELINE:
+        if self._cluster.admission is Admission.NONE:
             return False
         request, decoder = self._requests[index], self.decoders[self.records[index].decode_node]
         return is_full(decoder.present, request.input_tokens + request.output_tokens, self._limits)

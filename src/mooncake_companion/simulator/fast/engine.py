@@ -472,17 +472,22 @@ def _moves_s(setting, input_tokens, cached_tokens, vram_tokens, ssd_tokens):  # 
 
 @compiled
 def _rejects_at_arrival(world, decoders, request, now_s, ttft_s):  # type: ignore[no-untyped-def]
-    setting, node = world.setting[0], decoders.nodes[request.decode_node]
+    setting = world.setting[0]
     if setting.admission == _NONE:
         return False
     if ttft_s > setting.ttft_limit_s:
         return True
     if setting.admission == _BASELINE or request.output_tokens == 1:
         return False
-    sequences, tokens = node.present_sequences, node.present_tokens
-    if setting.admission == _PREDICTIVE:
-        sequences, tokens = _predicted_load(world, request.decode_node, now_s + ttft_s)
-    return _is_full(world, decoders, sequences, tokens, request)
+    nodes, sequences, tokens = decoders.nodes, 0, 0
+    for number in range(len(nodes)):
+        if setting.admission == _PREDICTIVE:
+            more_sequences, more_tokens = _predicted_load(world, number, now_s + ttft_s)
+        else:
+            more_sequences, more_tokens = nodes[number].present_sequences, nodes[number].present_tokens
+        sequences += more_sequences
+        tokens += more_tokens
+    return _is_full(world, decoders, sequences / len(nodes), tokens / len(nodes), request)
 
 
 @compiled
@@ -675,7 +680,7 @@ def _end_prefill(world, events, decoders, flows, now_s, index):  # type: ignore[
 
 @compiled
 def _rejects_after_prefill(world, decoders, request):  # type: ignore[no-untyped-def]
-    if world.setting[0].admission != _BASELINE:
+    if world.setting[0].admission == _NONE:
         return False
     node = decoders.nodes[request.decode_node]
     return _is_full(world, decoders, node.present_sequences, node.present_tokens, request)
