@@ -15,6 +15,7 @@ from mooncake_companion.traces.trace import (
     tick_s,
 )
 from mooncake_companion.traces.workload import (
+    AGE_ROWS,
     CLASS_LEVELS,
     CLASSES,
     LEVELS,
@@ -27,7 +28,7 @@ from mooncake_companion.traces.workload import (
 )
 
 _PARTS = 24
-_AGE_CLASSES = 20
+_AGE_LEVELS = (0.005, 0.01, 0.025, *np.arange(1, 20) / 20, 0.975, 0.99)
 _ROUNDS = 30
 _MOST_CHOICES = 5_000
 """Rates are fitted on so many continuations at most, evenly spaced."""
@@ -186,29 +187,45 @@ def _returns(trace: Trace, links: _Links) -> dict[str, Any]:
         parent = links.parent[request]
         own = np.searchsorted(edges_s, trace.arrival_s[request] - trace.arrival_s[parent], side="right") - 1
         seen[own, turns[parent], classes[parent]] += 1
-    rate, factor = np.ones(shape[:2]), np.ones((2, PARENT_CLASSES))
+    by_turn, by_length = np.ones(shape[:2]), np.ones((2, PARENT_CLASSES))
+    by_age = np.ones((shape[0], AGE_ROWS))
+    age_row = np.arange(PARENT_CLASSES) * AGE_ROWS // PARENT_CLASSES
     for _ in range(_ROUNDS):
-        for fit_rate in (True, False):
-            weights = rate[:, :, None] * factor[_LATER]
+        for factor, summed in ((by_turn, _by_turn), (by_length, _by_length), (by_age, _by_age)):
+            weights = by_turn[:, :, None] * by_length[_LATER] * by_age[:, None, age_row]
             total = np.einsum("ratc,atc->r", there, weights)
             expected = np.einsum("r,ratc->atc", 1 / np.maximum(total, 1e-9), there) * weights
-            if fit_rate:
-                rate *= (seen.sum(2) + _DAMPING) / (expected.sum(2) + _DAMPING)
-            else:
-                pooled = [(x.sum(0)[:1], x.sum(0)[1:].sum(0, keepdims=True)) for x in (seen, expected)]
-                first, later = ((s + _DAMPING) / (e + _DAMPING) for s, e in zip(*pooled, strict=True))
-                factor *= np.concatenate([first, later])
-    factor /= factor.max()
+            factor *= (summed(seen) + _DAMPING) / (summed(expected) + _DAMPING)
     return {
         "return_age_s": _row(edges_s),
-        "return_rate": tuple(_row(row, 3) for row in (rate / rate.max()).T),
-        "return_by_length": tuple(_row(row, 3) for row in factor),
+        "return_rate": _relative(by_turn.T),
+        "return_by_length": _relative(by_length),
+        "return_by_age": _relative(by_age.T),
     }
 
 
+def _by_turn(counts: Floats) -> Floats:
+    """Sum counts by age, turn class and length class over lengths."""
+    return np.asarray(counts.sum(2))
+
+
+def _by_length(counts: Floats) -> Floats:
+    """Sum them over ages: for the first requests of sessions, and for later ones."""
+    return np.stack([counts[:, :1].sum((0, 1)), counts[:, 1:].sum((0, 1))])
+
+
+def _by_age(counts: Floats) -> Floats:
+    """Sum them over turns, and over the lengths of each row."""
+    return np.asarray(counts.sum(1).reshape(len(counts), AGE_ROWS, -1).sum(2))
+
+
+def _relative(rates: Floats) -> tuple[Row, ...]:
+    return tuple(_row(row, 3) for row in rates / rates.max())
+
+
 def _age_edges(age_s: Floats) -> Floats:
-    """Edges between which equally many ages lie; each differs from the one before."""
-    inner = np.unique(np.round(np.quantile(age_s, np.arange(1, _AGE_CLASSES) / _AGE_CLASSES), 3))
+    """Edges at quantiles of the ages; each differs from the one before."""
+    inner = np.unique(np.round(np.quantile(age_s, _AGE_LEVELS), 3))
     top = float(np.ceil(age_s.max() + 1e-3))
     return np.concatenate(([0.0], inner[(inner > 0) & (inner < top)], [top]))
 
@@ -232,6 +249,7 @@ def _growth(trace: Trace, links: _Links) -> dict[str, Any]:
         "repeat_share": _row(np.asarray(repeats), 4),
         "left_blocks": tuple(left_rows),
         "new_tokens": tuple(new_rows),
+        "reused_blocks": _knots(links.reused_blocks[grows], LEVELS),
     }
 
 

@@ -3,6 +3,7 @@
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from mooncake_companion.traces.trace import BLOCK_TOKENS, Floats, Ints, Trace, make_trace
 from mooncake_companion.traces.workload import (
@@ -141,9 +142,10 @@ class _Sessions:
         self._parent = np.full(count, _NOBODY)
         self._repeats = np.zeros(count, dtype=bool)
         self.tokens = self._first_tokens(rng)
-        self._continue(self._strata_of_continuations(5, rng))
+        self._continue(self._strata_of_continuations(6, rng))
         if kind.input_tokens:
             self._fit_lengths(rng)
+        self._reused = self._depths(rng)
 
     def _who_continues(self, rng: np.random.Generator) -> np.ndarray:
         """As many of each part as the kind says, to rounding."""
@@ -166,7 +168,7 @@ class _Sessions:
         rank[np.argsort(latent[firsts], kind="stable")] = np.arange(len(firsts))
         u = latent / len(rows[0])
         u[firsts] = (rank + rng.random(len(firsts))) / max(len(firsts), 1)
-        return _lengths(self._kind.first_tokens, u)
+        return _lengths(self._kind.first_tokens or self._kind.input_tokens, u)
 
     def _strata_of_continuations(self, rows: int, rng: np.random.Generator) -> Floats:
         """Numbers in [0, 1), shape (rows, requests); in each row, strata of those that continue."""
@@ -184,18 +186,18 @@ class _Sessions:
         for request in range(len(tokens)):
             parent = _NOBODY
             if self._continues[request]:
-                parent = open_ends.take(request, u[0, request], u[4, request])
+                parent = open_ends.take(request, u[:3, request])
             if parent != _NOBODY:
                 self._parent[request] = parent
                 self._prompt[request] = self._prompt[parent]
                 turn[request] = turn[parent] + 1
                 left, new = (
                     at_levels(self._row_of(parent, rows), u[at : at + 1, request])[0]
-                    for at, rows in ((2, kind.left_blocks), (3, kind.new_tokens))
+                    for at, rows in ((4, kind.left_blocks), (5, kind.new_tokens))
                 )
                 self._left[request] = max(round(left) - 1, 0)  # of the full ones; the last is mostly partial
                 shared = self._shared(request, tokens[parent])
-                self._repeats[request] = not shared or u[1, request] < self._row_of(parent, kind.repeat_share)
+                self._repeats[request] = not shared or u[3, request] < self._row_of(parent, kind.repeat_share)
                 longer = min(shared * BLOCK_TOKENS + max(round(new), 1), most)
                 tokens[request] = tokens[parent] if self._repeats[request] else longer
             of_length = kind.length_class(int(tokens[request]), len(kind.return_by_length[0]))
@@ -232,6 +234,26 @@ class _Sessions:
         for request in np.flatnonzero(self._repeats).tolist():
             self.tokens[request] = self.tokens[self._parent[request]]
 
+    def _depths(self, rng: np.random.Generator) -> Ints:
+        """Leading blocks that each request takes over from the one that it continues, or 0.
+
+        Where the kind says how deep reuse is, the request of each rank gets the depth of that
+        rank, as far as the two prompts are that long.
+        """
+        full = self.tokens // BLOCK_TOKENS
+        prompt = self._prompt[:, 1]
+        takes = np.flatnonzero((self._parent != _NOBODY) & ~self._repeats)
+        parent_full = full[self._parent[takes]]
+        depth = parent_full - self._left[takes]
+        if self._kind.reused_blocks and len(takes):
+            order = np.argsort(depth + rng.random(len(takes)))
+            levels = (np.arange(len(takes)) + 0.5) / len(takes)
+            depth[order] = np.rint(at_levels(self._kind.reused_blocks, levels)).astype(np.int64)
+        most = np.minimum(parent_full, (self.tokens[takes] - 1) // BLOCK_TOKENS)
+        depths = np.zeros(len(full), dtype=np.int64)
+        depths[takes] = np.minimum(np.maximum(depth, prompt[takes] + 1), most)
+        return depths
+
     def share(self, blocks: list[list[int]], mine: Ints, prompt_ids: int) -> int:
         """Fill in the block ids: those of system prompts from `prompt_ids` on, others negative.
 
@@ -244,11 +266,8 @@ class _Sessions:
             head = list(range(starts[prompt], starts[prompt] + prompt_blocks))[: tokens // BLOCK_TOKENS]
             if self._repeats[request]:
                 head = blocks[int(mine[parent])]
-            elif parent != _NOBODY:
-                shared = max(self._shared(request, int(self.tokens[parent])), len(head))
-                head = blocks[int(mine[parent])][
-                    : min(shared, size - 1, int(self.tokens[parent]) // BLOCK_TOKENS)
-                ]
+            elif self._reused[request] > len(head):
+                head = blocks[int(mine[parent])][: self._reused[request]]
             fresh = -1 - (at << 32)
             blocks[at] = [*head, *range(fresh, fresh - size + len(head), -1)]
         return int(starts[-1])
@@ -274,8 +293,11 @@ class _OpenEnds:
     def __init__(self, kind: Kind, arrival_s: Floats) -> None:
         self._arrival_s = arrival_s
         self._edges_s = np.asarray(kind.return_age_s)
-        rates = np.asarray(kind.return_rate)
-        self._rates = rates[np.minimum(np.arange(TURN_CLASSES), len(rates) - 1)]
+        by_turn, by_age = np.asarray(kind.return_rate), np.asarray(kind.return_by_age)
+        classes = len(kind.return_by_length[0])
+        turn_row = np.minimum(np.arange(TURN_CLASSES), len(by_turn) - 1)
+        age_row = np.arange(classes) * len(by_age) // classes
+        self._rates = by_turn[turn_row, None] * by_age[None, age_row]
         self._turn_class = np.zeros(len(arrival_s), dtype=np.int64)
         self._length_class = np.zeros(len(arrival_s), dtype=np.int64)
         self._weight = np.zeros(len(arrival_s))
@@ -285,27 +307,30 @@ class _OpenEnds:
         self._length_class[request] = of_length_class
         self._weight[request] = weight
 
-    def take(self, request: int, u: float, v: float) -> int:
-        """Take an end: its class of length by the number `u`, which of these by `v`, both in [0, 1).
+    def take(self, request: int, u: Floats) -> int:
+        """Take an end: its age by the first of three numbers in [0, 1), then its length, then which.
 
         Returns nobody if none can be continued.
         """
         before_s = self._arrival_s[request] - self._edges_s
-        ends = np.minimum(np.searchsorted(self._arrival_s, before_s, side="right"), request)
-        first, last = int(ends[-1]), int(ends[0])
-        age_class = np.repeat(np.arange(len(ends) - 2, -1, -1), -np.diff(ends)[::-1])
-        here = slice(first, last)
-        weights = self._rates[self._turn_class[here], age_class] * self._weight[here]
+        ends = np.minimum(np.searchsorted(self._arrival_s, before_s, side="right"), request)[::-1]
+        oldest, youngest = int(ends[0]), int(ends[-1])
+        age_class = np.repeat(np.arange(len(ends) - 2, -1, -1), np.diff(ends))
+        here = slice(oldest, youngest)
         of_class = self._length_class[here]
-        drawn = _draw(np.bincount(of_class, weights).astype(np.float64), u)
+        weights = self._rates[self._turn_class[here], of_class, age_class] * self._weight[here]
+        drawn = _draw(np.bincount(age_class, weights), u[0])
         if drawn == _NOBODY:
             return _NOBODY
-        taken = first + _draw(weights * (of_class == drawn), v)
+        first, last = ends[len(ends) - 2 - drawn : len(ends) - drawn] - oldest
+        weights, of_class = weights[first:last], of_class[first:last]
+        drawn = _draw(np.bincount(of_class, weights), u[1])
+        taken = oldest + int(first) + _draw(weights * (of_class == drawn), u[2])
         self._weight[taken] = 0.0
         return taken
 
 
-def _draw(weights: Floats, u: float) -> int:
+def _draw(weights: npt.NDArray[np.number], u: float) -> int:
     """Draw an index with these weights by a number in [0, 1); nobody if all are 0."""
     reached = np.cumsum(weights)
     if not len(reached) or reached[-1] <= 0:

@@ -14,12 +14,7 @@ from mooncake_companion.datafiles import data_path
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.traces.trace import Floats, Ints
 
-LEVELS = (
-    *(0.0, 0.005, 0.01),
-    *np.round(np.arange(0.025, 0.9001, 0.025), 3).tolist(),
-    *np.round(np.arange(0.91, 0.9951, 0.005), 3).tolist(),
-    *(0.9975, 0.999, 1.0),
-)
+LEVELS = (*np.round(np.arange(0, 0.9951, 0.005), 3).tolist(), 0.9975, 0.999, 1.0)
 """Quantile levels of the long knot rows."""
 
 CLASS_LEVELS = tuple(
@@ -37,6 +32,9 @@ CLASSES = 10
 
 PARENT_CLASSES = 20
 """The same for requests that are continued: twentieths."""
+
+AGE_ROWS = 4
+"""Parts of the lengths for which a fit has rates by age: quarters."""
 
 TURN_CLASSES = 6
 """Classes of how many requests a session had before: 0, 1, 2 to 3, 4 to 7, 8 to 15, 16 and more."""
@@ -79,7 +77,7 @@ class Kind:
     output_tokens : tuple of tuple of float
         Answer lengths in tokens, by class.
     first_tokens : tuple of float
-        Prompt lengths in tokens of requests that begin a session.
+        Prompt lengths in tokens of requests that begin a session; `input_tokens`, if empty.
     first_class_by_part : tuple of tuple of float
         Share of each class of `first_tokens` in equal parts of the requests, as they arrive.
     continuation_by_part : tuple of float
@@ -92,6 +90,8 @@ class Kind:
     return_by_length : tuple of tuple of float
         Factor to it, by class of that request's length: of sessions that have had one request, and
         (the last row) of those that have had more.
+    return_by_age : tuple of tuple of float
+        Factor to it, by age as `return_rate`: a row for each of equal parts of these classes.
     repeat_share : tuple of float
         By the same class: share of the continuations that repeat the whole prompt.
     left_blocks : tuple of tuple of float
@@ -99,6 +99,9 @@ class Kind:
         not shared.
     new_tokens : tuple of tuple of float
         By the same class: tokens that follow what is shared.
+    reused_blocks : tuple of float
+        Depth of reuse, in blocks, of all continuations that are no repetitions; empty if it is what the
+        sessions make it.
     """
 
     name: str = "all"
@@ -108,15 +111,17 @@ class Kind:
     prompt_blocks: Row = (0.0,)
     input_tokens: Row = ()
     output_tokens: tuple[Row, ...]
-    first_tokens: Row
+    first_tokens: Row = ()
     first_class_by_part: tuple[Row, ...] = ((1.0,),)
     continuation_by_part: Row = (0.0,)
     return_age_s: Row = (0.0, 3600.0)
     return_rate: tuple[Row, ...] = ((1.0,),)
     return_by_length: tuple[Row, ...] = ((1.0,),)
+    return_by_age: tuple[Row, ...] = ((1.0,),)
     repeat_share: Row = (0.0,)
     left_blocks: tuple[Row, ...] = ((1.0,),)
     new_tokens: tuple[Row, ...] = ((1.0,),)
+    reused_blocks: Row = ()
 
     def __post_init__(self) -> None:
         _require(
@@ -125,7 +130,8 @@ class Kind:
             "return_age_s",
             "one more than rates",
         )
-        _require(len({len(row) for row in self.return_rate}) == 1, self, "return_rate", "rows of one length")
+        rates = {len(row) for row in (*self.return_rate, *self.return_by_age)}
+        _require(len(rates - {1}) <= 1, self, "return_rate", "as long in each row as return_by_age")
         classes = {
             *map(len, self.return_by_length),
             *map(len, (self.repeat_share, self.left_blocks, self.new_tokens)),
@@ -133,6 +139,7 @@ class Kind:
         classes -= {1}
         _require(len(classes) < 2, self, ", ".join(_BY_PARENT_CLASS), "of as many classes as each other")
         _require(not classes or bool(self.input_tokens), self, "input_tokens", "given, as there are classes")
+        _require(bool(self.input_tokens or self.first_tokens), self, "first_tokens", "given")
         _require(0 < self.share <= 1, self, "share", "above 0 and at most 1")
         _require(self.prompts >= 0, self, "prompts", "at least 0")
         _require(all(0 <= c <= 1 for c in self.continuation_by_part), self, "continuation_by_part", "shares")
