@@ -219,11 +219,8 @@ class _Sessions:
     def _shared(self, request: int, parent_tokens: int) -> int:
         """Blocks that a continuation shares with its parent; 0 if it can't share any beyond the prompt."""
         full = int(parent_tokens) // BLOCK_TOKENS
-        prompt = self._prompt_blocks(request)
+        prompt = int(self._prompt[request, 1])
         return max(full - int(self._left[request]), prompt + 1) if full > prompt else 0
-
-    def _prompt_blocks(self, request: int) -> int:
-        return int(self._prompt[request, 1])
 
     def _fit_lengths(self, rng: np.random.Generator) -> None:
         """Give the request of each rank the length of that rank."""
@@ -268,7 +265,7 @@ class _Sessions:
                 head = blocks[int(mine[parent])]
             elif self._reused[request] > len(head):
                 head = blocks[int(mine[parent])][: self._reused[request]]
-            fresh = -1 - (at << 32)
+            fresh = -1 - (at << 32)  # no other request has ids near it
             blocks[at] = [*head, *range(fresh, fresh - size + len(head), -1)]
         return int(starts[-1])
 
