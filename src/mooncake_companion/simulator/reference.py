@@ -142,6 +142,8 @@ def replay(
     block_tokens: int,
     draws: Sequence[float],
     record_choices: bool = False,
+    probe_s: Sequence[float] = (),
+    probe: Callable[[float, CachePool], None] | None = None,
 ) -> Run:
     """Send a trace through a cluster.
 
@@ -157,10 +159,18 @@ def replay(
         One uniform number in [0, 1) a request, for random routing.
     record_choices : bool
         Keep every candidate that Conductor weighed, for each request.
+    probe_s : sequence of float
+        Times to look at the caches, in ascending order.
+    probe : callable, optional
+        Called at each of these times with the time and the caches, after all other events of the
+        instant; it must not change them.
     """
     path = _ServingPath(requests, cluster, block_tokens, draws, record_choices)
     for index, request in enumerate(requests):
         path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))
+    if probe is not None:
+        for number, time_s in enumerate(probe_s):
+            path.clock.at(time_s, Order.PROBE, number, partial(probe, time_s, path.caches))
     path.clock.run()
     steps = sum(node.steps for node in path.decoders)
     return Run(path.records, path.caches.evictions, steps, path.transfers.sent_bytes)
