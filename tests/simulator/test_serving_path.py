@@ -359,3 +359,20 @@ def test_the_decision_record_holds_every_candidate_and_costs_nothing_when_off():
         assert record.choice == min(record.choices, key=lambda choice: choice.ttft_s)
     assert [choice.local_tokens for choice in recorded[1].choices] == [1024, 0, 0]
     assert not any(record.choices for record in reference.replay(requests, cluster(), **setting).records)
+
+
+def test_a_probe_sees_what_its_instant_left():
+    """The prefill of the first prompt takes more than 1 s; nodes 0 to 2 are bits 1, 2 and 4."""
+    turns = [(0.0, 1024, 1, [0, 1]), (9.0, 1536, 1, [0, 1, 2])]
+    setting = {"block_tokens": 512, "draws": [0.0, 0.0]}
+    requests = requests_of(Trace.from_requests(turns))
+    ends_s = [record.first_token_s for record in reference.replay(requests, cluster(), **setting).records]
+    seen = {}
+
+    def probe(now_s, caches):
+        seen[now_s] = [caches.holders(block) for block in (0, 1, 2)]
+
+    times_s = [0.0, 1.0, *ends_s]
+    probed = reference.replay(requests, cluster(), probe_s=times_s, probe=probe, **setting)
+    assert seen == {0.0: [0, 0, 0], 1.0: [0, 0, 0], ends_s[0]: [1, 1, 0], ends_s[1]: [1, 1, 1]}
+    assert [record.first_token_s for record in probed.records] == ends_s

@@ -92,6 +92,9 @@ class Cluster(Deployment):
     routing : Routing
     kvcache_balancing_threshold : float
         Of Algorithm 1, at least 1; only global cache-aware routing looks at it.
+    shortlist_nodes : int
+        Cache-aware routing weighs so many nodes, those with the shortest queues; 0 weighs all, as
+        Algorithm 1 is printed.
     transfer_startup_s : float
         Seconds before the first byte of a transfer moves.
     kv_streaming : bool
@@ -113,6 +116,7 @@ class Cluster(Deployment):
     cache_tokens_per_node: int = 3_000_000
     routing: Routing = Routing.GLOBAL_CACHE_AWARE
     kvcache_balancing_threshold: float = 2.0
+    shortlist_nodes: int = 0
     transfer_startup_s: float = 0.0
     kv_streaming: bool = True
     layerwise: bool = True
@@ -133,7 +137,7 @@ class Cluster(Deployment):
             "predicted_decode_s",
         )
         _require_at_least(self, 1, "kvcache_balancing_threshold")
-        _require_at_least(self, 0, "transfer_startup_s", "cache_tokens_per_node")
+        _require_at_least(self, 0, "transfer_startup_s", "cache_tokens_per_node", "shortlist_nodes")
         if self.vram_tokens < 1:
             raise InputError(
                 f"Cluster.model: {self.model.title} leaves no memory for KV cache on {self.node.title}"

@@ -245,7 +245,7 @@ class _ServingPath:
             Estimates(prefill_s=self._prefill_s, transfer_s=self._transfer_s),
             balancing_threshold=self._cluster.fetch_threshold,
         )
-        choice = choose(self._cluster.routing, choices, self._draws[index])
+        choice = choose(self._cluster.routing, choices, self._draws[index], self._cluster.shortlist_nodes)
         decode_node = self._least_loaded_decoder(request)
         record.choice, record.decode_node = choice, decode_node
         if self._record_choices:

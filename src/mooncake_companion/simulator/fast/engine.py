@@ -87,6 +87,7 @@ SETTING = np.dtype(
         ("vram_tokens", np.int64),
         ("rule", np.int64),
         ("threshold", np.float64),
+        ("shortlist", np.int64),
         ("startup_s", np.float64),
         ("network_bytes_per_s", np.float64),
         ("streaming", np.bool_),
@@ -220,6 +221,7 @@ def _setting(cluster: Cluster, block_tokens: int) -> np.ndarray:
         "vram_tokens": cluster.vram_tokens,
         "rule": _RULES.get(cluster.routing, _CACHE_AWARE),
         "threshold": cluster.fetch_threshold,
+        "shortlist": cluster.shortlist_nodes,
         "startup_s": cluster.transfer_startup_s,
         "network_bytes_per_s": cluster.network_bytes_per_s,
         "streaming": cluster.kv_streaming,
@@ -322,6 +324,8 @@ def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
     for number in range(len(nodes)):
         if setting.rule == _RANDOM and number != drawn:
             continue
+        if setting.rule == _CACHE_AWARE and setting.shortlist and not _is_listed(world, number, now_s):
+            continue
         local_tokens, fetched_tokens, transfer_s = (
             min(nodes[number].hits * setting.block_tokens, last),
             0,
@@ -331,7 +335,7 @@ def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
             fetched_tokens = best_tokens - local_tokens
             size_bytes = fetched_tokens * setting.kv_bytes
             transfer_s = setting.startup_s + size_bytes / setting.network_bytes_per_s
-        queue_s = max(0.0, nodes[number].busy_until_s - now_s) + nodes[number].queued_s
+        queue_s = _queue_s(nodes, number, now_s)
         prefill_s = _prefill_s(setting, request.input_tokens, local_tokens + fetched_tokens)
         ttft_s = transfer_s + queue_s + prefill_s
         measure = queue_s if setting.rule == _LOAD_BALANCING else ttft_s
@@ -343,6 +347,21 @@ def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
             request.fetched_tokens = fetched_tokens
             request.prefill_s = prefill_s
     return least_ttft_s
+
+
+@compiled
+def _queue_s(nodes, number, now_s):  # type: ignore[no-untyped-def]
+    return max(0.0, nodes[number].busy_until_s - now_s) + nodes[number].queued_s
+
+
+@compiled
+def _is_listed(world, number, now_s):  # type: ignore[no-untyped-def]
+    """Whether a node is among those with the shortest queues; of equal ones the lower come first."""
+    queue_s, shorter = _queue_s(world.prefillers, number, now_s), 0
+    for other in range(len(world.prefillers)):
+        other_s = _queue_s(world.prefillers, other, now_s)
+        shorter += other_s < queue_s or (other_s == queue_s and other < number)
+    return shorter < world.setting[0].shortlist
 
 
 @compiled
