@@ -77,6 +77,7 @@ small_settings = st.fixed_dictionaries(
         "cache_tokens_per_node": st.sampled_from([0, 512, 5 * 512, 12 * 512, 10**6]),
         "routing": st.sampled_from(Routing),
         "kvcache_balancing_threshold": st.sampled_from([1.0, 1.5, 4.0]),
+        "shared_recency": st.booleans(),
         "shortlist_nodes": st.sampled_from([0, 0, 1, 2]),
         "transfer_startup_s": st.sampled_from([0.0, 0.125]),
         "kv_streaming": st.booleans(),

@@ -79,11 +79,14 @@ class CachePool:
         How many nodes there are.
     capacity_blocks : int
         Capacity of each, in blocks.
+    shared_recency : bool
+        Whether a block that is stored on one node counts as used now on all nodes that hold it.
     """
 
-    def __init__(self, nodes: int, capacity_blocks: int) -> None:
+    def __init__(self, nodes: int, capacity_blocks: int, *, shared_recency: bool = False) -> None:
         self.caches = [LruCache(capacity_blocks) for _ in range(nodes)]
         self.evictions = 0
+        self._shared_recency = shared_recency
         self._holders: dict[int, int] = {}  # block -> nodes, one bit each
         self._everyone = (1 << nodes) - 1
 
@@ -126,6 +129,8 @@ class CachePool:
         """
         cache = self.caches[node]
         for block in reversed(blocks):
+            if self._shared_recency:
+                self._touch_everywhere(block)
             if block in cache:
                 cache.touch(block)
                 continue
@@ -135,6 +140,11 @@ class CachePool:
                 self._forget(node, evicted)
             if stored:
                 self._holders[block] = self._holders.get(block, 0) | 1 << node
+
+    def _touch_everywhere(self, block: int) -> None:
+        for node, cache in enumerate(self.caches):
+            if self.holders(block) >> node & 1:
+                cache.touch(block)
 
     def _forget(self, node: int, block: int) -> None:
         left = self._holders[block] & ~(1 << node)

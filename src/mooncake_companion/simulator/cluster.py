@@ -89,6 +89,10 @@ class Cluster(Deployment):
     cache_tokens_per_node : int
         DRAM kept for KV cache on each prefill node, in tokens; whole blocks are used. The default
         is about 1 TB for LLaMA3-70B (FAST'25, section 5.3).
+    shared_recency : bool
+        Whether a use of a block makes all its replicas the most recently used ones of their nodes.
+        The released store keeps one lease for an object and all its replicas; a node that only sees
+        its own reads does not.
     routing : Routing
     kvcache_balancing_threshold : float
         Of Algorithm 1, at least 1; only global cache-aware routing looks at it.
@@ -114,6 +118,7 @@ class Cluster(Deployment):
     prefill_nodes: int
     decode_nodes: int
     cache_tokens_per_node: int = 3_000_000
+    shared_recency: bool = False
     routing: Routing = Routing.GLOBAL_CACHE_AWARE
     kvcache_balancing_threshold: float = 2.0
     shortlist_nodes: int = 0

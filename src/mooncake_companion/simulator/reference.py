@@ -215,7 +215,11 @@ class _ServingPath:
     ) -> None:
         nodes = cluster.prefill_nodes + cluster.decode_nodes
         self.clock = Clock()
-        self.caches = CachePool(cluster.prefill_nodes, cluster.cache_tokens_per_node // block_tokens)
+        self.caches = CachePool(
+            cluster.prefill_nodes,
+            cluster.cache_tokens_per_node // block_tokens,
+            shared_recency=cluster.shared_recency,
+        )
         self.transfers = Transfers(
             self.clock, nodes, cluster.network_bytes_per_s, cluster.node.host_to_device_bytes_per_s
         )

@@ -35,16 +35,20 @@ NODE = np.dtype(
 
 
 class Caches(NamedTuple):
-    """All caches: `ENTRY` records; `NODE` records; the first entry of each block; capacity and evictions."""
+    """All caches: `ENTRY` records; `NODE` records; the first entry of each block; capacity and evictions.
+
+    ``shared_recency``: whether what is stored on one node counts as used on all that hold it.
+    """
 
     entries: Any
     nodes: Any
     holder: Any
     capacity: Any
     evictions: Any
+    shared_recency: Any
 
 
-def new_caches(nodes: int, capacity: int, blocks: int) -> Caches:
+def new_caches(nodes: int, capacity: int, blocks: int, *, shared_recency: bool = False) -> Caches:
     """Empty caches for block ids below `blocks`; none can need room for more than all of them."""
     capacity = min(capacity, blocks)
     entries = np.zeros(nodes * capacity, ENTRY)
@@ -52,7 +56,12 @@ def new_caches(nodes: int, capacity: int, blocks: int) -> Caches:
     ends = np.zeros(nodes, NODE)
     ends["oldest"] = ends["newest"] = ends["free"] = -1
     return Caches(
-        entries, ends, np.full(blocks, -1, np.int32), np.array([capacity], np.int64), np.zeros(1, np.int64)
+        entries,
+        ends,
+        np.full(blocks, -1, np.int32),
+        np.array([capacity], np.int64),
+        np.zeros(1, np.int64),
+        np.array([shared_recency]),
     )
 
 
@@ -165,9 +174,19 @@ def insert(caches, node, block):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _touch_everywhere(caches, block):  # type: ignore[no-untyped-def]
+    entry = caches.holder[block]
+    while entry >= 0:
+        touch(caches, caches.entries[entry].node, entry)
+        entry = caches.entries[entry].next_holder
+
+
+@compiled
 def store(caches, node, blocks, first, last):  # type: ignore[no-untyped-def]
     """Keep the blocks from `first` to `last` on a node as far as there is room, their head last."""
     for place in range(last - 1, first - 1, -1):
+        if caches.shared_recency[0]:
+            _touch_everywhere(caches, blocks[place])
         entry = find(caches, node, blocks[place])
         if entry >= 0:
             touch(caches, node, entry)

@@ -207,6 +207,7 @@ def _new_world(
             cluster.prefill_nodes,
             cluster.cache_tokens_per_node // block_tokens,
             int(block_ids.max(initial=-1)) + 1,
+            shared_recency=cluster.shared_recency,
         ),
         first_decode=np.full(cluster.decode_nodes, -1, np.int64),
         scratch_s=np.zeros(longest_tokens + 1),
