@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported, traces
-from mooncake_companion.experiments.finer_blocks import with_block_tokens
-from mooncake_companion.experiments.workloads import available
+from mooncake_companion.experiments.finer_blocks import tokens_of_entries, with_block_tokens
+from mooncake_companion.experiments.workloads import FAST25, available, chosen, provenance
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator.eviction import POLICIES
 from mooncake_companion.simulator.replay_fast import hits_by_capacity
@@ -85,7 +85,31 @@ def run(params: Params) -> pd.DataFrame:
     ]
     drawn = drawn[drawn["workload"].isin(replayed)] if params.trace else drawn
     table = pd.concat([*modelled, drawn.assign(origin="reported", trace="")], ignore_index=True)
-    table.attrs["provenance"] = _provenance(params, replayed)
+    table.attrs["provenance"] = provenance(params, replayed)
+    return table
+
+
+def block_sizes(params: Params, sizes_tokens: tuple[int, ...] = (16, 64, 256, 512)) -> pd.DataFrame:
+    """Figure 9 with other blocks than those of `params`, against what it draws.
+
+    Returns
+    -------
+    DataFrame
+        A row for each point of the figure whose trace is there, and each block size. Columns:
+        ``workload``, ``capacity_tokens``, ``block_tokens``, ``hit_ratio``, ``error_points`` (modelled
+        less reported, in percentage points).
+    """
+    drawn = reported.figure("fast25_fig09")
+    tables = []
+    for size in sizes_tokens:
+        replayed = _replayed(dataclasses.replace(params, block_tokens=size))
+        for workload, trace in replayed.items():
+            points = drawn[drawn["workload"] == workload]
+            ratios = lru_hit_ratios(trace, points["capacity_tokens"].to_numpy())
+            rows = points[["workload", "capacity_tokens"]].assign(block_tokens=size, hit_ratio=ratios)
+            tables.append(rows.assign(error_points=100 * (ratios - points["hit_rate"])))
+    table = pd.concat(tables, ignore_index=True)
+    table.attrs["provenance"] = provenance(params, replayed)
     return table
 
 
@@ -104,7 +128,7 @@ def lru_hit_ratios(trace: Trace, capacities_tokens: np.ndarray) -> np.ndarray:
         Tokens in blocks that were held, a last and partial block by its own tokens.
     """
     distances = reuse_distances(trace.block_ids)
-    tokens = _tokens_of_entries(trace)
+    tokens = tokens_of_entries(trace)
     again = distances >= 0
     saved = np.bincount(distances[again], weights=tokens[again])
     by_blocks = np.concatenate(([0.0], np.cumsum(saved)))
@@ -148,7 +172,7 @@ def policies(params: Params, *, names: tuple[str, ...] = tuple(POLICIES)) -> pd.
         for blocks in TABLE_1_BLOCKS
     ]
     table = pd.DataFrame(rows, columns=["origin", "trace", "policy", "capacity_blocks", "hit_ratio"])
-    table.attrs["provenance"] = _provenance(params, {params.table_trace: trace})
+    table.attrs["provenance"] = provenance(params, {params.table_trace: trace})
     return table
 
 
@@ -204,7 +228,7 @@ def definitions(trace: Trace, *, warmup_s: float = 600.0) -> pd.DataFrame:
 def _ratios(trace: Trace, warmup_s: float) -> dict[str, list[float]]:
     """Hit ratios by definition at the capacities of Table 1."""
     distances = reuse_distances(trace.block_ids)
-    request, tokens = request_of_block(trace), _tokens_of_entries(trace)
+    request, tokens = request_of_block(trace), tokens_of_entries(trace)
     starts, blocks = trace.block_offsets[:-1], np.diff(trace.block_offsets)
     full = tokens == trace.block_tokens
     not_first = np.ones(len(tokens), bool)
@@ -251,7 +275,8 @@ def claims(params: Params = Params()) -> dict[str, float]:
 def _figure_9(params: Params) -> dict[str, float]:
     drawn = reported.figure("fast25_fig09")
     capacities = np.sort(drawn["capacity_tokens"].unique())
-    values, enough = {}, []
+    values: dict[str, float] = {}
+    enough = []
     for workload, trace in _replayed(params).items():
         ratios = lru_hit_ratios(trace, capacities)
         at = {f"{c:.0e}".replace("e+0", "e"): ratio for c, ratio in zip(capacities, ratios, strict=True)}
@@ -270,7 +295,10 @@ def _table_1(params: Params) -> dict[str, float]:
         return {}
     table = policies(params, names=tuple(TABLE_1_POLICIES)).query("origin == 'modelled'")
     values = {
-        _table_1_id(row.policy, row.capacity_blocks): float(row.hit_ratio) for row in table.itertuples()
+        _table_1_id(policy, blocks): float(ratio)
+        for policy, blocks, ratio in zip(
+            table["policy"], table["capacity_blocks"], table["hit_ratio"], strict=True
+        )
     }
     uses = block_uses(found[params.table_trace])
     shares = {k: float((uses <= k).mean()) for k in (1, 2, 3, 4, 5, 10)}
@@ -293,12 +321,9 @@ def _table_1_id(policy: str, blocks: float) -> str:
 
 def _replayed(params: Params) -> dict[str, Trace]:
     """Traces by workload, in the cache's blocks; with all three also all together."""
-    if params.trace:
-        trace = traces.load(params.trace)
-        return {trace.name.removesuffix("-standin"): with_block_tokens(trace, params.block_tokens)}
-    found = available()
+    found = chosen(params.trace)
     fine = {name: with_block_tokens(trace, params.block_tokens) for name, trace in found.items()}
-    return fine | {"all": together(list(fine.values()))} if len(fine) == len(available()) == 3 else fine
+    return fine | {"all": together(list(fine.values()))} if set(fine) == set(FAST25) else fine
 
 
 def together(parts: list[Trace]) -> Trace:
@@ -327,18 +352,3 @@ def together(parts: list[Trace]) -> Trace:
         block_ids=np.concatenate([blocks[request] for request in order]),
         block_offsets=np.cumsum([0, *(len(blocks[request]) for request in order)]),
     )
-
-
-def _tokens_of_entries(trace: Trace) -> np.ndarray:
-    request = request_of_block(trace)
-    depth = np.arange(len(trace.block_ids)) - trace.block_offsets[request]
-    return np.asarray(np.minimum(trace.input_tokens[request] - depth * trace.block_tokens, trace.block_tokens))
-
-
-def _provenance(params: Params, replayed: dict[str, Trace]) -> dict[str, object]:
-    return {
-        "trace": ", ".join(trace.name for trace in replayed.values()),
-        "trace_sha256": ", ".join(trace.sha256 for trace in replayed.values()),
-        "trace_source": "; ".join(trace.source for trace in replayed.values()),
-        "parameters": dataclasses.asdict(params),
-    }

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from mooncake_companion import reported, traces
+from mooncake_companion import reported
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.experiments.finer_blocks import with_block_tokens
-from mooncake_companion.experiments.workloads import available
+from mooncake_companion.experiments.workloads import chosen, provenance, without_decode
 from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
@@ -29,16 +29,17 @@ from mooncake_companion.traces import Trace
 CACHES = {"local": Routing.LOCAL_CACHE_AWARE, "global": Routing.GLOBAL_CACHE_AWARE}
 """The two designs: the same routing, without and with fetching from other nodes."""
 
-INFORMED = tuple(
-    f"fast25.fig10.{quantity}.{workload}{cache}"
-    for workload in ("conversation", "synthetic")
-    for quantity, cache in (
-        ("hit_rate", ".local"),
-        ("gpu_time", ".local"),
-        ("hit_ratio", ""),
-        ("gpu_ratio", ""),
-    )
-) + (
+INFORMED = (
+    *(
+        f"fast25.fig10.{quantity}.{workload}{cache}"
+        for workload in ("conversation", "synthetic")
+        for quantity, cache in (
+            ("hit_rate", ".local"),
+            ("gpu_time", ".local"),
+            ("hit_ratio", ""),
+            ("gpu_ratio", ""),
+        )
+    ),
     "fast25.fig10.max_hit_increase",
     "fast25.fig10.max_time_reduction",
     "fast25.headline.hit_rate_ratio",
@@ -53,9 +54,10 @@ class Params:
 
     Stated in section 5.3.2: 10 prefill nodes of 3 million tokens, answers of one token, local caches
     without transfers between nodes; in section 5.1: blocks of 256 tokens. Assumed: the traces at
-    their own speed; Algorithm 1 with the threshold of `prefill_scheduling`; and that Conductor weighs
-    only the two nodes with the shortest queues, in both designs. The last was informed by this
-    figure's local hit rates (`INFORMED`); Algorithm 1 as printed weighs all.
+    their own speed; Algorithm 1 with the threshold of `prefill_scheduling`; one recency for all
+    replicas of a block in the global cache, as in `hot_blocks`; and that Conductor weighs only the
+    two nodes with the shortest queues, in both designs. The last was informed by this figure's
+    local hit rates (`INFORMED`); Algorithm 1 as printed weighs all.
     """
 
     trace: str = parameter("", help="replay this trace alone; empty: the paper's three, as far as there")
@@ -91,6 +93,7 @@ class Params:
             prefill_nodes=self.prefill_nodes,
             decode_nodes=1,
             cache_tokens_per_node=cache_tokens_per_node,
+            shared_recency=routing is Routing.GLOBAL_CACHE_AWARE,
             routing=routing,
             kvcache_balancing_threshold=self.kvcache_balancing_threshold,
             shortlist_nodes=shortlist_nodes,
@@ -118,7 +121,7 @@ def run(params: Params) -> pd.DataFrame:
     drawn = drawn[drawn["workload"].isin(replayed)] if params.trace else drawn
     columns = ["origin", "workload", "trace", "cache", "hit_rate_pct", "prefill_gpu_time_s"]
     table = pd.concat([pd.DataFrame(rows, columns=columns), drawn[columns]], ignore_index=True)
-    table.attrs["provenance"] = _provenance(params, replayed)
+    table.attrs["provenance"] = provenance(params, replayed)
     return table
 
 
@@ -135,28 +138,30 @@ def routings(params: Params, shortlists: tuple[int, ...] = (1, 2, 3, 4, 5, 7, 10
     Returns
     -------
     DataFrame
-        Columns: ``workload``, ``trace``, ``cache``, ``rule`` ("shortlist", "random", or "shortlist,
-        unbounded caches"), ``shortlist_nodes`` (0 where it plays no role), ``hit_rate_pct``,
-        ``prefill_gpu_time_s``, ``ttft_s`` (means).
+        Columns: ``origin``, ``workload``, ``trace``, ``cache``, ``rule`` ("shortlist", "random",
+        "shortlist, unbounded caches", or "as reported"), ``shortlist_nodes`` (NaN where there is
+        none), ``hit_rate_pct``, ``prefill_gpu_time_s``, ``ttft_s`` (means).
     """
     replayed = _replayed(params)
     rows = []
     for workload, trace in replayed.items():
         unbounded = int(trace.input_tokens.sum()) + trace.block_tokens * len(trace.block_ids)
-        runs = [
+        runs: list[tuple[str, Routing, str, float, int]] = [
             (cache, routing, "shortlist", weighed, params.cache_tokens_per_node)
             for cache, routing in CACHES.items()
             for weighed in shortlists
         ]
-        runs += [("local", Routing.RANDOM, "random", 0, params.cache_tokens_per_node)]
+        runs += [("local", Routing.RANDOM, "random", np.nan, params.cache_tokens_per_node)]
         runs += [
             ("local", Routing.LOCAL_CACHE_AWARE, "shortlist, unbounded caches", weighed, unbounded)
             for weighed in shortlists
         ]
         for cache, routing, rule, weighed, cache_tokens in runs:
-            result = _simulate(params, trace, routing, shortlist_nodes=weighed, cache_tokens=cache_tokens)
+            listed = 0 if np.isnan(weighed) else int(weighed)
+            result = _simulate(params, trace, routing, shortlist_nodes=listed, cache_tokens=cache_tokens)
             rows.append(
                 {
+                    "origin": "modelled",
                     "workload": workload,
                     "trace": trace.name,
                     "cache": cache,
@@ -166,8 +171,11 @@ def routings(params: Params, shortlists: tuple[int, ...] = (1, 2, 3, 4, 5, 7, 10
                     "ttft_s": float(result.ttft_s.mean()),
                 }
             )
-    table = pd.DataFrame(rows)
-    table.attrs["provenance"] = _provenance(params, replayed)
+    drawn = reported.figure("fast25_fig10")
+    drawn = drawn[drawn["workload"].isin(replayed)].assign(origin="reported", trace="", rule="as reported")
+    modelled = pd.DataFrame(rows)
+    table = pd.concat([modelled, drawn.reindex(columns=modelled.columns)], ignore_index=True)
+    table.attrs["provenance"] = provenance(params, replayed)
     return table
 
 
@@ -221,25 +229,10 @@ def _measured(result: Result) -> dict[str, float]:
 
 def _replayed(params: Params) -> dict[str, Trace]:
     """Traces by workload, in the store's blocks, at the wanted speed and with one-token answers."""
-    if params.trace:
-        trace = traces.load(params.trace)
-        found = {trace.name.removesuffix("-standin"): trace}
-    else:
-        found = available()
     return {
         workload: dataclasses.replace(
-            with_block_tokens(trace, params.block_tokens),
+            without_decode(with_block_tokens(trace, params.block_tokens)),
             arrival_s=trace.arrival_s / params.arrival_speedup,
-            output_tokens=np.ones_like(trace.output_tokens),
         )
-        for workload, trace in found.items()
-    }
-
-
-def _provenance(params: Params, replayed: dict[str, Trace]) -> dict[str, object]:
-    return {
-        "trace": ", ".join(trace.name for trace in replayed.values()),
-        "trace_sha256": ", ".join(trace.sha256 for trace in replayed.values()),
-        "trace_source": "; ".join(trace.source for trace in replayed.values()),
-        "parameters": dataclasses.asdict(params),
+        for workload, trace in chosen(params.trace).items()
     }

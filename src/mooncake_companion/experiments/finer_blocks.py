@@ -61,7 +61,7 @@ def with_block_tokens(trace: Trace, block_tokens: int) -> Trace:
     per_block = trace.block_tokens // block_tokens
     first = first_uses(trace)
     known, labels = np.unique(first, return_inverse=True)
-    tokens = _tokens_of_entries(trace)
+    tokens = tokens_of_entries(trace)
     like, shared_tokens = _common_starts(trace, known, labels, tokens[known])
     position = np.arange(per_block)
     shared = position < (shared_tokens // block_tokens)[:, None]
@@ -80,7 +80,7 @@ def with_block_tokens(trace: Trace, block_tokens: int) -> Trace:
     )
 
 
-def _tokens_of_entries(trace: Trace) -> Ints:
+def tokens_of_entries(trace: Trace) -> Ints:
     """Tokens of every entry of the trace's `block_ids`: a full block, or what the last one holds."""
     request = request_of_block(trace)
     depth = np.arange(len(trace.block_ids)) - trace.block_offsets[request]
