@@ -74,7 +74,7 @@ def _points(table: pd.DataFrame) -> alt.Chart:
     points: alt.Chart = (
         _base(table)
         .transform_filter(alt.datum.origin == REPORTED)
-        .mark_point(filled=False, size=60, strokeWidth=1.75, color=PALETTE["reported"])
+        .mark_point(filled=False, size=60, strokeWidth=1.75, opacity=1, color=PALETTE["reported"])
     )
     return points
 
