@@ -99,6 +99,8 @@ small_settings = st.fixed_dictionaries(
         "replicate_after_uses": st.sampled_from([1, 1, 3, 10**6]),
         "routing": st.sampled_from(Routing),
         "kvcache_balancing_threshold": st.sampled_from([1.0, 1.5, 4.0]),
+        "shared_recency": st.booleans(),
+        "shortlist_nodes": st.sampled_from([0, 0, 1, 2]),
         "transfer_startup_s": st.sampled_from([0.0, 0.125]),
         "kv_streaming": st.booleans(),
         "layerwise": st.booleans(),

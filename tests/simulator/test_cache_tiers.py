@@ -16,11 +16,14 @@ prefixes = st.builds(
 stores = st.lists(st.tuples(st.integers(0, 2), prefixes), max_size=40)
 
 
-def naive_lru(operations, capacity):
+def naive_lru(operations, capacity, shared_recency=False):
     """Per node a list of blocks, oldest first: the definition, slowly."""
     held = [[], [], []]
     for node, blocks in operations:
         for block in reversed(blocks):
+            for others in held:
+                if shared_recency and block in others:
+                    others.append(others.pop(others.index(block)))
             if block in held[node]:
                 held[node].remove(block)
             elif len(held[node]) == capacity:
@@ -32,12 +35,12 @@ def naive_lru(operations, capacity):
     return held
 
 
-@given(stores, st.integers(0, 8))
-def test_pool_holds_what_a_naive_lru_holds(operations, capacity):
-    pool = CachePool(3, [0, capacity, 0])
+@given(stores, st.integers(0, 8), st.booleans())
+def test_pool_holds_what_a_naive_lru_holds(operations, capacity, shared_recency):
+    pool = CachePool(3, [0, capacity, 0], shared_recency=shared_recency)
     for node, blocks in operations:
         pool.store(node, blocks)
-    held = naive_lru(operations, capacity)
+    held = naive_lru(operations, capacity, shared_recency)
     for node in range(3):
         assert len(pool.caches[node]) == len(held[node]) <= capacity
         assert all(block in pool.caches[node] for block in held[node])

@@ -32,10 +32,11 @@ def view_of(prefixes, queue_s, memory=None):
     return PrefillView(input_tokens=100, prefixes=prefixes, memory_prefixes=memory, queue_s=queue_s)
 
 
-def pick(routing, prefix_tokens, queue_s, *, threshold=2.0, draw=0.0, memory=None):
+def pick(routing, prefix_tokens, queue_s, *, threshold=2.0, draw=0.0, memory=None, shortlist_nodes=0):
     view = view_of(prefix_tokens, queue_s, memory)
     fetching = threshold if routing is Routing.GLOBAL_CACHE_AWARE else math.inf
-    return choose(routing, candidates(view, ESTIMATES, balancing_threshold=fetching), draw)
+    choices = candidates(view, ESTIMATES, balancing_threshold=fetching)
+    return choose(routing, choices, draw, shortlist_nodes)
 
 
 def test_a_node_far_behind_the_best_prefix_fetches_the_difference():
@@ -61,6 +62,14 @@ def test_local_routing_weighs_queue_against_its_own_prefix_and_never_fetches():
     assert pick(Routing.LOCAL_CACHE_AWARE, [80, 0], [70.0, 0.0]).node == 0
     chosen = pick(Routing.LOCAL_CACHE_AWARE, [80, 0], [90.0, 0.0])
     assert (chosen.node, chosen.fetched_tokens) == (1, 0)
+
+
+@pytest.mark.parametrize(("shortlist_nodes", "node"), [(0, 0), (1, 1), (2, 3), (3, 0), (9, 0)])
+def test_a_shortlist_hides_the_longest_prefix_behind_a_longer_queue(shortlist_nodes, node):
+    """Queues of 0, 1 and 2 s are listed first, of equal ones the lower node."""
+    prefix_tokens, queue_s = [80, 0, 70, 40], [2.0, 0.0, 2.0, 1.0]
+    chosen = pick(Routing.LOCAL_CACHE_AWARE, prefix_tokens, queue_s, shortlist_nodes=shortlist_nodes)
+    assert chosen.node == node
 
 
 def test_load_balancing_looks_at_the_queue_alone():

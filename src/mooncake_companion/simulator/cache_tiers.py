@@ -201,6 +201,8 @@ class CachePool:
         Capacity of the tiers of each, in blocks.
     eviction, lease_ttl_s
         As of `NodeCache`.
+    shared_recency : bool
+        Whether a block that is stored on one node counts as used on all that hold it.
     """
 
     def __init__(
@@ -210,7 +212,9 @@ class CachePool:
         eviction: str = "lru",
         *,
         lease_ttl_s: float = 10.0,
+        shared_recency: bool = False,
     ) -> None:
+        self._shared_recency = shared_recency
         self.caches = [NodeCache(capacities_blocks, eviction, lease_ttl_s=lease_ttl_s) for _ in range(nodes)]
         self._holders: dict[int, int] = {}  # block -> nodes, one bit each
         self._everyone = (1 << nodes) - 1
@@ -288,10 +292,17 @@ class CachePool:
         """
         cache = self.caches[node]
         for block, use in zip(reversed(blocks), reversed(uses or [ANY_USE] * len(blocks)), strict=True):
+            if self._shared_recency:
+                self._touch_elsewhere(node, block, use)
             for gone in cache.keep(block, use):
                 self._forget(node, gone)
             if block in cache:
                 self._holders[block] = self._holders.get(block, 0) | 1 << node
+
+    def _touch_elsewhere(self, node: int, block: int, use: Use) -> None:
+        for other, cache in enumerate(self.caches):
+            if other != node and self.holders(block) >> other & 1:
+                cache.touch(block, use)
 
     def drop(self, node: int, blocks: Iterable[int]) -> int:
         """Let a node give up those of some blocks that it holds and nobody uses; how many that were."""

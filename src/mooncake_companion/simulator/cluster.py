@@ -107,9 +107,15 @@ class Cluster(Deployment):
         A block that is fetched from another node is replicated, so that both have it from then on,
         if so many requests have asked for it by now, this one included; before that it migrates,
         and its source lets go of it. The default replicates always, as the paper does.
+    shared_recency : bool
+        Whether a use of a block counts on every node that holds it. The released store keeps one lease
+        for an object and all its replicas; a node that sees only its own reads does not.
     routing : Routing
     kvcache_balancing_threshold : float
         Of Algorithm 1, at least 1; only global cache-aware routing looks at it.
+    shortlist_nodes : int
+        Cache-aware routing weighs so many nodes, those with the shortest queues; 0 weighs all, as
+        Algorithm 1 is printed.
     transfer_startup_s : float
         Seconds before the first byte of a transfer moves.
     kv_streaming : bool
@@ -136,8 +142,10 @@ class Cluster(Deployment):
     eviction: str = "lru"
     lease_ttl_s: float = 10.0
     replicate_after_uses: int = 1
+    shared_recency: bool = False
     routing: Routing = Routing.GLOBAL_CACHE_AWARE
     kvcache_balancing_threshold: float = 2.0
+    shortlist_nodes: int = 0
     transfer_startup_s: float = 0.0
     kv_streaming: bool = True
     layerwise: bool = True
@@ -169,6 +177,7 @@ class Cluster(Deployment):
             "vram_cache_tokens_per_node",
             "ssd_cache_tokens_per_node",
             "lease_ttl_s",
+            "shortlist_nodes",
         )
         if self.eviction not in (*POLICIES, STORE):
             raise InputError(

@@ -244,7 +244,11 @@ class _ServingPath:
         instances = cluster.prefill_instances
         self.clock = Clock()
         self.caches = CachePool(
-            instances, cluster.tier_blocks(block_tokens), cluster.eviction, lease_ttl_s=cluster.lease_ttl_s
+            instances,
+            cluster.tier_blocks(block_tokens),
+            cluster.eviction,
+            lease_ttl_s=cluster.lease_ttl_s,
+            shared_recency=cluster.shared_recency,
         )
         self.transfers = Transfers(
             self.clock,
@@ -294,7 +298,7 @@ class _ServingPath:
             Estimates(prefill_s=self._prefill_s, transfer_s=self._transfer_s),
             balancing_threshold=self._cluster.fetch_threshold,
         )
-        choice = choose(self._cluster.routing, choices, self._draws[index])
+        choice = choose(self._cluster.routing, choices, self._draws[index], self._cluster.shortlist_nodes)
         decode_choices = self._decode_candidates(request)
         record.choice, record.decode_node = choice, choose_decode(decode_choices).node
         if index in self._recorded:

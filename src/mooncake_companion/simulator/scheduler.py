@@ -186,7 +186,9 @@ def choose_decode(choices: Sequence[DecodeCandidate]) -> DecodeCandidate:
     return min(choices, key=lambda c: c.step_s)
 
 
-def choose(routing: Routing, choices: Sequence[Candidate], draw: float) -> Candidate:
+def choose(
+    routing: Routing, choices: Sequence[Candidate], draw: float, shortlist_nodes: int = 0
+) -> Candidate:
     """Pick one; of equal ones the lowest node number.
 
     Parameters
@@ -195,6 +197,8 @@ def choose(routing: Routing, choices: Sequence[Candidate], draw: float) -> Candi
     choices : sequence of Candidate
     draw : float
         A uniform number in [0, 1), drawn beforehand; only random routing looks at it.
+    shortlist_nodes : int
+        Cache-aware routing weighs so many nodes, those with the shortest queues; 0: all of them.
 
     Notes
     -----
@@ -205,4 +209,7 @@ def choose(routing: Routing, choices: Sequence[Candidate], draw: float) -> Candi
         return choices[int(draw * len(choices))]
     if routing is Routing.LOAD_BALANCING:
         return min(choices, key=lambda c: c.queue_s)
+    if shortlist_nodes:
+        shortest = sorted(choices, key=lambda c: c.queue_s)[:shortlist_nodes]
+        choices = sorted(shortest, key=lambda c: c.node)
     return min(choices, key=lambda c: c.ttft_s)

@@ -21,6 +21,7 @@ NODE = np.dtype([("free", np.int32), ("fresh", np.int32), ("held", np.int64)])
 LADDER = np.dtype(
     [
         ("room", np.int64),
+        ("shared_recency", np.bool_),
         ("top", np.int64),
         ("below", np.int64, order.TIERS),
         ("above", np.int64, order.TIERS),
@@ -53,6 +54,8 @@ def new_caches(
     blocks: int,
     eviction: str = "lru",
     lease_ttl_s: float = 10.0,
+    *,
+    shared_recency: bool = False,
 ) -> Caches:
     """Empty caches for block ids below `blocks`; no tier can need room for more than all of them.
 
@@ -63,13 +66,15 @@ def new_caches(
     entries["node"] = np.repeat(np.arange(nodes), room)
     ends = np.zeros(nodes, NODE)
     ends["free"] = -1
+    ladder = _new_ladder(capacities, room)
+    ladder["shared_recency"] = shared_recency
     most = min(max(capacities), blocks) if eviction == STORE else 1
     return Caches(
         shelves=order.new_shelves(nodes, entries, capacities, blocks, eviction, lease_ttl_s),
         nodes=ends,
         holder=np.full(blocks, -1, np.int32),
         victims=np.zeros((_TIERS, most), np.int64),
-        ladder=_new_ladder(capacities, room),
+        ladder=ladder,
     )
 
 
@@ -182,6 +187,18 @@ def keep(caches, node, block, entry, now_s, depth, next_use):  # type: ignore[no
         _fall(caches, node, fallen, top)
     if order.evicts_batches(shelves):
         _thin_out(caches, node, top, now_s)
+
+
+@compiled
+def touch_elsewhere(caches, node, block, now_s, depth, next_use):  # type: ignore[no-untyped-def]
+    """Note a use of a block on all nodes that hold it but this one, if they share what they know."""
+    if not caches.ladder[0].shared_recency:
+        return
+    entry = caches.holder[block]
+    while entry >= 0:
+        if caches.shelves.entries[entry].node != node:
+            order.touch(caches.shelves, entry, now_s, depth, next_use)
+        entry = caches.shelves.entries[entry].next_holder
 
 
 @compiled

@@ -118,6 +118,7 @@ SETTING = np.dtype(
         ("vram_tokens", np.int64),
         ("rule", np.int64),
         ("threshold", np.float64),
+        ("shortlist", np.int64),
         ("startup_s", np.float64),
         ("network_bytes_per_s", np.float64),
         ("streaming", np.bool_),
@@ -243,7 +244,12 @@ def _new_world(
         prefillers=prefillers,
         ends_s=np.zeros((instances, cluster.pipeline_nodes)),
         caches=kv.new_caches(
-            instances, cluster.tier_blocks(block_tokens), ids, cluster.eviction, cluster.lease_ttl_s
+            instances,
+            cluster.tier_blocks(block_tokens),
+            ids,
+            cluster.eviction,
+            cluster.lease_ttl_s,
+            shared_recency=cluster.shared_recency,
         ),
         first_decode=np.full(cluster.decode_nodes, -1, np.int64),
         scratch_s=np.zeros(longest_tokens + 1),
@@ -268,6 +274,7 @@ def _setting(cluster: Cluster, block_tokens: int) -> np.ndarray:
         "vram_tokens": cluster.vram_tokens,
         "rule": _RULES.get(cluster.routing, _CACHE_AWARE),
         "threshold": cluster.fetch_threshold,
+        "shortlist": cluster.shortlist_nodes,
         "startup_s": cluster.transfer_startup_s,
         "network_bytes_per_s": cluster.network_bytes_per_s,
         "streaming": cluster.kv_streaming,
@@ -387,6 +394,8 @@ def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
     for number in range(len(nodes)):
         if setting.rule == _RANDOM and number != drawn:
             continue
+        if setting.rule == _CACHE_AWARE and setting.shortlist and not _is_listed(world, number, now_s):
+            continue
         tokens, vram_tokens, ssd_tokens, prefill_s, busy_s = _local(setting, request, nodes[number])
         fetched_tokens, transfer_s = 0, 0.0
         if fetching and best_tokens > tokens * setting.threshold:
@@ -396,7 +405,7 @@ def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
             prefill_s, busy_s = _prefill_s(
                 setting, request.input_tokens, best_tokens, vram_tokens, ssd_tokens
             )
-        queue_s = max(0.0, world.ends_s[number, 0] - now_s) + nodes[number].queued_s
+        queue_s = _queue_s(world, number, now_s)
         ttft_s = transfer_s + queue_s + prefill_s
         measure = queue_s if setting.rule == _LOAD_BALANCING else ttft_s
         if measure < least:
@@ -410,6 +419,21 @@ def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
             request.prefill_s = prefill_s
             request.busy_s = busy_s
     return least_ttft_s
+
+
+@compiled
+def _queue_s(world, number, now_s):  # type: ignore[no-untyped-def]
+    return max(0.0, world.ends_s[number, 0] - now_s) + world.prefillers[number].queued_s
+
+
+@compiled
+def _is_listed(world, number, now_s):  # type: ignore[no-untyped-def]
+    """Whether a node is among those with the shortest queues; of equal ones the lower come first."""
+    queue_s, shorter = _queue_s(world, number, now_s), 0
+    for other in range(len(world.prefillers)):
+        other_s = _queue_s(world, other, now_s)
+        shorter += other_s < queue_s or (other_s == queue_s and other < number)
+    return shorter < world.setting[0].shortlist
 
 
 @compiled
@@ -605,7 +629,9 @@ def _store(world, now_s, request, last):  # type: ignore[no-untyped-def]
         block, entry = world.blocks[place], np.int64(world.pinned[place])
         if entry < 0 or caches.shelves.entries[entry].block != block:  # evicted just now
             entry = kv.find(caches, node, block)
-        kv.keep(caches, node, block, entry, now_s, place - request.first_block, _next_use(world, place))
+        depth, next_use = place - request.first_block, _next_use(world, place)
+        kv.touch_elsewhere(caches, node, block, now_s, depth, next_use)
+        kv.keep(caches, node, block, entry, now_s, depth, next_use)
 
 
 @compiled

@@ -1,0 +1,68 @@
+"""Chart of FAST'25, Figure 11: how many nodes hold a hot block, over time."""
+
+import altair as alt
+import pandas as pd
+
+from mooncake_companion.charts.theme import PALETTE, finish
+from mooncake_companion.charts.workloads import TITLE_OF, title
+
+MODELLED, REPORTED = "modelled", "reported"
+
+
+def replicas(table: pd.DataFrame) -> alt.FacetChart:
+    """Replicas over time, a row a workload and a column a rank.
+
+    Rows and columns keep Vega-Lite's own order: in a grid, another one would move the headings alone.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``origin`` ("modelled" or "reported"), ``workload``, ``key_rank``, ``time_s``,
+        ``replica_count``, ``low``, ``high`` (NaN where reported).
+    """
+    base = alt.Chart(table).encode(
+        alt.X("time_s:Q").title("Time (s)").axis(tickCount=3),
+        tooltip=[
+            alt.Tooltip("workload:N").title("Workload"),
+            alt.Tooltip("key_rank:O").title("Rank"),
+            alt.Tooltip("origin:N").title("Origin"),
+            alt.Tooltip("time_s:Q", format=",").title("Time (s)"),
+            alt.Tooltip("replica_count:Q", format=".1f").title("Replicas"),
+        ],
+    )
+    y = alt.Y("replica_count:Q").title("Replicas").axis(tickMinStep=2)
+    modelled = base.transform_filter(alt.datum.origin == MODELLED)
+    band = modelled.mark_area(color=PALETTE["dram"], opacity=0.25, interpolate="step-after").encode(
+        alt.Y("low:Q").title("Replicas"), alt.Y2("high:Q")
+    )
+    line = modelled.mark_line(color=PALETTE["dram"], interpolate="step-after").encode(y)
+    reported = (
+        base.transform_filter(alt.datum.origin == REPORTED)
+        .mark_line(color=PALETTE["reported"], interpolate="step-after", strokeDash=[4, 2], strokeWidth=1.75)
+        .encode(y)
+    )
+    chart = (
+        (band + line + reported)
+        .properties(width=105, height=85)
+        .transform_calculate(panel=TITLE_OF)
+        .facet(
+            row=alt.Row("panel:N").title(None),
+            column=alt.Column("key_rank:O").title("Rank of the block by its uses"),
+            spacing=12,
+        )
+        .resolve_scale(x="independent")
+    )
+    return finish(chart, name="hot-block-replicas", description=_describe(table), table=table)
+
+
+def _describe(table: pd.DataFrame) -> str:
+    hottest = table[table["key_rank"] == table["key_rank"].min()]
+    parts = [
+        f"{title(str(workload))}, {origin}: {rows['replica_count'].max():.0f}"
+        for (workload, origin), rows in hottest.groupby(["workload", "origin"], sort=False)
+    ]
+    return (
+        "Number of nodes that hold blocks of four ranks over time; solid: modelled mean over the blocks of "
+        f"a rank, with its 10 to 90 % band; dashed: reported. Most for rank {hottest['key_rank'].iloc[0]}: "
+        f"{', '.join(parts)}."
+    )
