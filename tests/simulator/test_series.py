@@ -1,14 +1,18 @@
 """The pools' load over time: counters that balance at every instant."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from mooncake_companion.costs import decode_step_time
 from mooncake_companion.errors import InputError
-from mooncake_companion.simulator import load_series, pool_series, simulate
+from mooncake_companion.simulator import load_series, pool_series, reference, simulate, traffic_series
+from mooncake_companion.simulator.clock import Order
+from mooncake_companion.simulator.serving_path import requests_of
 from mooncake_companion.traces import Trace
-from tests.simulator.small import cluster, coupled, coupled_settings, small_settings, small_traces
+from tests.simulator.small import MODEL, cluster, coupled, coupled_settings, small_settings, small_traces
 
 
 def assert_balanced(result):
@@ -78,3 +82,41 @@ def test_an_interval_must_be_positive():
         pool_series(result, interval_s=0.0)
     with pytest.raises(InputError, match="interval_s"):
         load_series(result, cluster(), interval_s=-1.0)
+
+
+KINDS = ("fetch", "stream", "load")
+
+
+@given(small_traces(), small_settings)
+@settings(max_examples=100)
+def test_what_is_sent_and_not_received_is_under_way(trace, setting):
+    """Against the flows that the reference engine has at each time, and its counters in the end."""
+    nodes, requests, under_way = cluster(**setting), requests_of(trace), []
+    draws = np.random.default_rng(0).random(len(requests)).tolist()
+    path = reference._ServingPath(requests, nodes, 512, draws, ())
+    for index, request in enumerate(requests):
+        path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))
+    times_s = np.arange(0.0, 12.0, 0.75)
+
+    def look():
+        by_kind = dict.fromkeys(KINDS, 0)
+        for flow in path.transfers._flows:
+            by_kind[KINDS[flow.number % 3]] += flow.size_bytes
+        under_way.append(by_kind)
+
+    for number, time_s in enumerate(times_s):
+        path.clock.at(time_s, Order.PROBE, number, look)
+    path.clock.run()
+    result = simulate(trace, nodes, rng=np.random.default_rng(0))
+    series = traffic_series(result, nodes, interval_s=0.75)
+    for row, by_kind in zip(series.itertuples(), under_way, strict=False):
+        for kind in KINDS:
+            sent, received = getattr(row, f"{kind}_sent_bytes"), getattr(row, f"{kind}_received_bytes")
+            assert sent - received == by_kind[kind]
+    last = series.iloc[-1]
+    for kind, counter in zip(KINDS, ("fetched", "streamed", "loaded"), strict=True):
+        assert last[f"{kind}_received_bytes"] == last[f"{kind}_sent_bytes"]
+        assert last[f"{kind}_sent_bytes"] == result.counters[f"{counter}_bytes"]
+    assert last["dram_written_bytes"] + last["dram_read_bytes"] <= (
+        MODEL.kv_bytes_per_token * result.input_tokens.sum()
+    )

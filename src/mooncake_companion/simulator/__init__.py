@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mooncake_companion.simulator.reference import Outcome
     from mooncake_companion.simulator.result import Result
     from mooncake_companion.simulator.scheduler import Action, Routing
-    from mooncake_companion.simulator.series import load_series, pool_series
+    from mooncake_companion.simulator.series import load_series, pool_series, traffic_series
     from mooncake_companion.simulator.serving_path import decisions, simulate
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "load_series",
     "pool_series",
     "simulate",
+    "traffic_series",
 ]
 
 _HOMES = {
@@ -45,6 +46,7 @@ _HOMES = {
     "load_series": "series",
     "pool_series": "series",
     "simulate": "serving_path",
+    "traffic_series": "series",
 }
 
 

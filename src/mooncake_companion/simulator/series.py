@@ -110,6 +110,66 @@ def load_series(result: Result, cluster: Cluster, *, interval_s: float = 15.0) -
     )
 
 
+def traffic_series(result: Result, cluster: Cluster, *, interval_s: float = 15.0) -> pd.DataFrame:
+    """Bytes moved on each kind of way, up to regular times.
+
+    Parameters
+    ----------
+    result : Result
+    cluster : Cluster
+        What the trace was sent through.
+    interval_s : float
+        Seconds between two rows.
+
+    Returns
+    -------
+    DataFrame
+        ``time_s``, from 0 until the last request is done. Between nodes: ``fetch_sent_bytes`` and
+        ``fetch_received_bytes`` (prefixes from another prefill node), the same of ``stream`` (prefill
+        to decode node) and ``load`` (DRAM to GPU memory of the decode node); a transfer counts as
+        sent from its first instant on, and as received at its last, so that the difference is what is
+        under way. On prefill nodes, counted when the prefill ends: ``ssd_read_bytes``,
+        ``dram_read_bytes`` (into GPU memory) and ``dram_written_bytes``.
+
+    Raises
+    ------
+    InputError
+        If `interval_s` is not above zero.
+    """
+    if not interval_s > 0:
+        raise InputError(f"interval_s must be above 0 s, got {interval_s!r}")
+    last_s = np.nanmax(np.concatenate([result.arrival_s, result.finish_s, result.streamed_s]))
+    times_s = np.arange(0, last_s + interval_s, interval_s)
+    token_bytes = cluster.model.kv_bytes_per_token
+    prefilled = np.isfinite(result.start_s)
+    computed = result.input_tokens - result.cached_tokens
+    stream_s = np.where(
+        np.isfinite(result.streamed_s),
+        (result.start_s if cluster.kv_streaming else result.first_token_s) + cluster.transfer_startup_s,
+        np.nan,
+    )
+    fetch_s = np.where(result.fetched_tokens > 0, result.arrival_s + cluster.transfer_startup_s, np.nan)
+    load_s = np.where(
+        np.isfinite(result.loaded_s), np.maximum(result.streamed_s, result.first_token_s), np.nan
+    )
+    done_s = np.where(prefilled, result.first_token_s, np.nan)
+    moves = {
+        "fetch_sent_bytes": (fetch_s, result.fetched_tokens),
+        "fetch_received_bytes": (result.fetched_s, result.fetched_tokens),
+        "stream_sent_bytes": (stream_s, result.input_tokens),
+        "stream_received_bytes": (result.streamed_s, result.input_tokens),
+        "load_sent_bytes": (load_s, result.input_tokens),
+        "load_received_bytes": (result.loaded_s, result.input_tokens),
+        "ssd_read_bytes": (done_s, result.ssd_tokens),
+        "dram_read_bytes": (done_s, result.cached_tokens - result.vram_tokens),
+        "dram_written_bytes": (done_s, computed),
+    }
+    columns = {
+        name: token_bytes * _until(moved_s, times_s, tokens) for name, (moved_s, tokens) in moves.items()
+    }
+    return pd.DataFrame({"time_s": times_s, **columns})
+
+
 def _wait_s(result: Result, node: int, times_s: np.ndarray) -> np.ndarray:
     """Seconds until a prefill node has done what it was given, at each time."""
     given = result.prefill_node == node
