@@ -11,6 +11,7 @@ import click
 from mooncake_companion.errors import InputError
 
 _LONGEST_WORD = 20
+_THOUSAND = 1000
 _ROLES = ("prediction", "blind", "calibration", "setup", "open")
 
 
@@ -77,14 +78,15 @@ def _short(row: Mapping[str, Any]) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    said = _shortened(row["reported"]) if isinstance(row["reported"], str) else f"{row['reported']:.4g}"
-    modelled = "–" if row["modelled"] is None else f"{row['modelled']:.4g}"
+    modelled = "–" if row["modelled"] is None else _shown(row["modelled"])
     note = f"open: {row['reason']}" if row["role"] == "open" else row["role"]
-    return said, modelled, row["unit"], _error(row), note
+    return _shown(row["reported"]), modelled, row["unit"], _error(row), note
 
 
-def _shortened(word: str) -> str:
-    return word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD - 1]}…"
+def _shown(value: float | str) -> str:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_WORD else f"{value[: _LONGEST_WORD - 1]}…"
+    return f"{value:,.0f}" if abs(value) >= _THOUSAND else f"{value:.4g}"
 
 
 def _error(row: Mapping[str, Any]) -> str:

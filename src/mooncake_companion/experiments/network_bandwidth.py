@@ -62,7 +62,8 @@ def run(params: Params) -> pd.DataFrame:
     DataFrame
         Columns: ``origin``, ``bandwidth_gbit_per_s`` (NaN where it does not matter), ``series``
         ("avg_ttft", "ttft_recompute", "transfer_time_theoretical", "transfer_time_real"),
-        ``seconds``. The theoretical time of a transfer is its bytes over the line rate.
+        ``seconds`` (NaN where nothing is transferred). The theoretical time of a transfer is its
+        bytes over the line rate.
     """
     drawn = reported.figure("fast25_fig13").query("inside_axes == 1")
     drawn = drawn.replace({"series": {"ttft_of_recomputation": "ttft_recompute"}})
@@ -97,13 +98,18 @@ def _at(params: Params, trace: traces.Trace, bandwidth_gbit_per_s: float) -> lis
     fetched_bytes = result.fetched_tokens[fetched] * cluster.model.kv_bytes_per_token
     seconds = {
         "avg_ttft": result.ttft_s.mean(),
-        "transfer_time_theoretical": (fetched_bytes / cluster.node.nic_bytes_per_s).mean(),
-        "transfer_time_real": (result.fetched_s - result.arrival_s)[fetched].mean(),
+        "transfer_time_theoretical": _mean(fetched_bytes / cluster.node.nic_bytes_per_s),
+        "transfer_time_real": _mean((result.fetched_s - result.arrival_s)[fetched]),
     }
     return [
         {"bandwidth_gbit_per_s": bandwidth_gbit_per_s, "series": series, "seconds": float(value)}
         for series, value in seconds.items()
     ]
+
+
+def _mean(values: np.ndarray) -> float:
+    """Mean, or NaN where nothing was fetched."""
+    return float(values.mean()) if len(values) else np.nan
 
 
 def claims(params: Params = Params()) -> dict[str, float]:

@@ -122,7 +122,8 @@ def run(
     Parameters
     ----------
     where : str
-        Only claims with this text in their id or place, whatever its case; all if empty.
+        Only claims with this text in their id or place, whatever its case; all if empty. A number
+        at its end is a whole one: "Figure 1" is not in "Figure 12".
     fresh : bool
         Run the experiments even if their results are kept from an earlier run on the same sources.
     tell : callable, optional
@@ -138,8 +139,8 @@ def run(
     """
     claims = reported.claims().fillna({"workload": "", "system": "", "condition": "", "unit": ""})
     claims["place"] = [_place(claim) for claim in claims.to_dict("records")]
-    chosen = claims["id"].str.contains(where, case=False, regex=False)
-    claims = claims[chosen | claims["place"].str.contains(where, case=False, regex=False)]
+    wanted = re.escape(where) + (r"(?!\d)" if where[-1:].isdigit() else "")
+    claims = claims[(claims["id"] + "\n" + claims["place"]).str.contains(wanted, case=False)]
     rules = load_rules()
     ruled = [(claim, find_rule(claim["id"], rules)) for claim in claims.to_dict("records")]
     outcomes = _outcomes({rule.experiment for _, rule in ruled if rule.experiment}, fresh, tell)
@@ -202,10 +203,7 @@ def summary(table: pd.DataFrame) -> dict[str, float | int | None]:
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows as plain objects for JSON: None where there is no number."""
     return [
-        {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in row.items()
-        }
+        {name: None if _is_nan(row[name]) else row[name] for name in COLUMNS}
         for row in table.to_dict("records")
     ]
 
