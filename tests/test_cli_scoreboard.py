@@ -60,7 +60,7 @@ def test_the_table_for_people_stands_below_its_places_and_ends_with_the_summary(
     lines = text.splitlines()
     assert lines[0] == "FAST'25, Equation 2"
     assert "B/G > 2*d*s / (gqa*…" in lines[1]
-    assert any(line.split()[:4] == ["b_min_a800", "6", "5.859", "GB/s"] for line in lines)
+    assert any(line.split()[:5] == ["b_min_a800", "6", "GB/s", "5.859", "GB/s"] for line in lines)
     assert "open: advice on what to buy" in text
     assert lines[-4] == "4 rows: 2 modelled, 1 setup, 1 open; 6 fitted constants"
     assert lines[-3] == "predictions: median error 2.3%, 90th percentile 2.3%"

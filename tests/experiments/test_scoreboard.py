@@ -9,10 +9,10 @@ import tomllib
 import pandas as pd
 import pytest
 
-from mooncake_companion import reported
+from mooncake_companion import reported, traces
 from mooncake_companion.datafiles import data_path
 from mooncake_companion.errors import CompanionError, InputError
-from mooncake_companion.experiments import scoreboard
+from mooncake_companion.experiments import network_bandwidth, scoreboard
 from mooncake_companion.experiments.scoreboard import Rule, find_rule, load_rules
 
 CLAIMS = reported.claims()
@@ -100,6 +100,26 @@ def test_the_whole_board():
         < places.index("FAST'25, Figure 10")
         < places.index("arXiv, Figure 2")
     )
+
+
+@pytest.mark.slow
+def test_what_the_chapter_says_of_the_misses():
+    """Its findings, in words that no rerun computes: they must go when they are no longer so."""
+    if traces.load("synthetic", download=False).origin != "released":
+        pytest.skip("the released synthetic trace is not on this machine; set MOONCAKE_TRACES")
+    rows = scoreboard.run("fast25").set_index("id")
+    params = network_bandwidth.Params()
+    assert rows.loc["fast25.fig05.ttft_mean.global_cache_aware", "error"] < -0.25, "seconds are too few"
+    assert rows.loc["fast25.fig13.ttft_recompute", "error"] > 5, "a growing queue"
+    assert network_bandwidth.busy_nodes(params) > params.prefill_nodes == 8
+    assert network_bandwidth.busy_nodes(params, compute_s=2.022) > 7.8, "by Figure 8, hardly any node is free"
+    assert rows.loc["fast25.fig13.avg_ttft.24gbps", "error"] > 5, "overloaded, too"
+    assert rows.loc["fast25.fig12.bw_8x400", "error"] > 0.5, "a larger network does not carry in proportion"
+    assert (rows.filter(like=".load_cache.", axis="index")["error"] < -0.1).all(), "the host link is not free"
+    stored = scoreboard.run("arxiv.fig07").set_index("id")
+    assert (stored.filter(like=".serialized.", axis="index")["error"] < -0.5).all()
+    flat = stored.filter(like=".layer_wise.", axis="index")["reported"].astype(float)
+    assert (flat.round(6) == 0.1).sum() == 4, "a flat 0.1 s at almost every length"
 
 
 # --- a small board ----------------------------------------------------------------------------------------

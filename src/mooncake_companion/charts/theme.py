@@ -42,6 +42,10 @@ PALETTE = {
     "local_cache_aware": "#00A600",
     "load_balancing": "#844CD9",
     "random": "#BF7C60",
+    # Roles of a modelled value on the scoreboard.
+    "prediction": "#1E78D0",
+    "blind": "#D0423F",
+    "calibration": "#8C7A9E",
     # What a paper reports, beside what is modelled.
     "reported": "#767676",
 }

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -11,7 +11,6 @@ import click
 from mooncake_companion.errors import InputError
 
 _LONGEST_WORD = 20
-_THOUSAND = 1000
 _ROLES = ("prediction", "blind", "calibration", "setup", "open")
 
 
@@ -44,10 +43,13 @@ def scoreboard(as_json: bool, role: str | None, where: str, fresh: bool) -> None
         table = table[table["role"] == role]
     if table.empty:
         raise InputError(f"no row with --where {where!r} and --role {role or 'any'}; try --where 'Figure 5'")
-    rows, summary = board.records(table), board.summary(table)
+    summary = board.summary(table)
     if as_json:
-        click.echo(json.dumps({"summary": summary, "rows": rows}, indent=1, ensure_ascii=False))
+        click.echo(
+            json.dumps({"summary": summary, "rows": board.records(table)}, indent=1, ensure_ascii=False)
+        )
     else:
+        rows = board.readable(table).to_dict("records")
         click.echo(f"{_listed(rows)}\n\n{_summed_up(summary)}")
 
 
@@ -57,7 +59,7 @@ def _tell(number: int, count: int, name: str) -> None:
         click.echo(f"[{number}/{count}] {name} …", err=True)
 
 
-def _listed(rows: list[dict[str, Any]]) -> str:
+def _listed(rows: Sequence[Mapping[Any, Any]]) -> str:
     """Lay out the rows below the place that they come from."""
     lines = [(_short(row), *_cells(row)) for row in rows]
     widths = [max(map(len, column)) for column in list(zip(*lines, strict=True))[:-1]]
@@ -72,30 +74,17 @@ def _listed(rows: list[dict[str, Any]]) -> str:
     return "\n".join(texts)
 
 
-def _short(row: Mapping[str, Any]) -> str:
+def _short(row: Mapping[Any, Any]) -> str:
     """The id without the paper and the figure, which stand above."""
     return ".".join(row["id"].split(".")[2:]) or row["id"].split(".")[-1]
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    modelled = "–" if row["modelled"] is None else _shown(row["modelled"])
+def _cells(row: Mapping[Any, Any]) -> tuple[str, str, str, str]:
+    said = row["reported_shown"]
+    if len(said) > _LONGEST_WORD:
+        said = f"{said[: _LONGEST_WORD - 1]}…"
     note = f"open: {row['reason']}" if row["role"] == "open" else row["role"]
-    return _shown(row["reported"]), modelled, row["unit"], _error(row), note
-
-
-def _shown(value: float | str) -> str:
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_WORD else f"{value[: _LONGEST_WORD - 1]}…"
-    return f"{value:,.0f}" if abs(value) >= _THOUSAND else f"{value:.4g}"
-
-
-def _error(row: Mapping[str, Any]) -> str:
-    if row["error"] is None:
-        return ""
-    if row["error_kind"] == "exact":
-        return "differs" if row["error"] else "same"
-    in_points = row["error_kind"] == "points"
-    return f"{row['error']:+.1f} points" if in_points else f"{100 * row['error']:+.1f} %"
+    return said, row["modelled_shown"], row["error_shown"], note
 
 
 def _summed_up(summary: Mapping[str, Any]) -> str:

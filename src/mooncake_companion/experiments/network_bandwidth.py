@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported, traces
+from mooncake_companion.costs import prefill_time
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.hardware import load_nodes
 from mooncake_companion.llm import load_models
@@ -89,6 +90,25 @@ def run(params: Params) -> pd.DataFrame:
         "parameters": dataclasses.asdict(params),
     }
     return table
+
+
+def busy_nodes(params: Params, *, compute_s: float | None = None) -> float:
+    """Prefill nodes that are kept busy on average when every prompt is computed whole.
+
+    With fewer nodes the queue grows for as long as the trace goes on.
+
+    Parameters
+    ----------
+    params : Params
+    compute_s : float, optional
+        Mean seconds of a prefill; as modelled, if not given.
+    """
+    trace = traces.load(params.trace)
+    cluster = params.cluster(1.0)  # no matter on which network
+    lengths = trace.input_tokens.astype(float)
+    modelled_s = prefill_time(cluster.node, cluster.model, lengths, calibration=cluster.calibration)
+    mean_s = float(modelled_s.mean()) if compute_s is None else compute_s
+    return len(trace) * mean_s / float(trace.arrival_s[-1])
 
 
 def _at(params: Params, trace: traces.Trace, bandwidth_gbit_per_s: float) -> list[dict[str, object]]:

@@ -52,6 +52,7 @@ NOT_MODELLED = "not modelled yet"
 
 _PAPERS = {"fast25": "FAST'25", "arxiv": "arXiv"}
 _FIRST_DIGITS = 12
+_THOUSAND = 1000
 _PACKAGE = Path(__file__).parents[1]
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _NO_RESULT_PARTS = ("cli", "charts", "publish")
@@ -147,9 +148,9 @@ def run(
     sources, fitted_on = _trace_sources(), _fitted_on()
     rows = [_row(claim, rule, outcomes, sources, fitted_on) for claim, rule in ruled]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
-    table = table.sort_values("where", key=lambda places: places.map(_natural), kind="stable")
+    table = _by_place(table)
     table.attrs["provenance"] = {"traces": sources, "trace_source": ", ".join(filter(None, sources.values()))}
-    return table.reset_index(drop=True)
+    return table
 
 
 def orderings(table: pd.DataFrame) -> pd.DataFrame:
@@ -173,7 +174,8 @@ def orderings(table: pd.DataFrame) -> pd.DataFrame:
         if all(_NUMBER.fullmatch(term) or term in values for *terms, _ in pairs for term in terms):
             kept = _kept(pairs, values)
             rows.append({"id": row["id"], "where": row["where"], "statement": row["statement"], "kept": kept})
-    return pd.DataFrame(rows, columns=["id", "where", "statement", "kept"]).astype({"kept": object})
+    kept_or_not = pd.DataFrame(rows, columns=["id", "where", "statement", "kept"]).astype({"kept": object})
+    return _by_place(kept_or_not)
 
 
 def summary(table: pd.DataFrame) -> dict[str, float | int | None]:
@@ -200,6 +202,43 @@ def summary(table: pd.DataFrame) -> dict[str, float | int | None]:
     }
 
 
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows with texts to read and to sort them by.
+
+    Adds ``reported_shown`` and ``modelled_shown`` (to four digits, with the unit; a dash for nothing),
+    ``error_shown``, ``abs_error`` (as `summary` counts it) and ``note`` (the reason and the trace).
+    """
+    said, made = (
+        [_shown(*each) for each in zip(table[name], table["unit"], strict=True)]
+        for name in ("reported", "modelled")
+    )
+    errors = [_error_text(*each) for each in zip(table["error"], table["error_kind"], strict=True)]
+    trace = ("[" + table["trace"] + "]").where(table["trace"] != "", "")
+    note = (table["reason"] + " " + trace).str.strip()
+    return table.assign(
+        reported_shown=said,
+        modelled_shown=made,
+        error_shown=errors,
+        abs_error=_relative_errors(table),
+        note=note,
+    )
+
+
+def _shown(value: float | str, unit: str) -> str:
+    if isinstance(value, str):
+        return value
+    digits = f"{value:,.0f}" if abs(value) >= _THOUSAND else f"{value:.4g}"
+    return "–" if math.isnan(value) else f"{digits} {unit}".strip()
+
+
+def _error_text(error: float, kind: str) -> str:
+    if math.isnan(error):
+        return ""
+    if kind == "exact":
+        return "differs" if error else "same"
+    return f"{error:+.1f} points" if kind == "points" else f"{100 * error:+.1f} %"
+
+
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows as plain objects for JSON: None where there is no number."""
     return [
@@ -220,6 +259,11 @@ def _place(claim: Mapping[Any, Any]) -> str:
     in_text = claim["where"].startswith("text")
     where = f"section {claim['section']}" if in_text and claim["section"][0].isdigit() else claim["where"]
     return f"{_PAPERS[claim['paper']]}, {claim['section'] if where == 'text' else where}"
+
+
+def _by_place(table: pd.DataFrame) -> pd.DataFrame:
+    in_order = table.sort_values("where", key=lambda places: places.map(_natural), kind="stable")
+    return in_order.reset_index(drop=True)
 
 
 def _natural(place: str) -> tuple[tuple[str, int], ...]:
