@@ -5,6 +5,7 @@ experiment is a module of this package with a function ``claims()`` that gives m
 claim, each in the unit of the claim's row; naming it in a rule there is all it takes to add one.
 """
 
+import dataclasses
 import hashlib
 import importlib
 import importlib.util
@@ -13,7 +14,7 @@ import math
 import platform
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import metadata
@@ -51,6 +52,7 @@ COLUMNS = (
 NOT_MODELLED = "not modelled yet"
 
 _PAPERS = {"fast25": "FAST'25", "arxiv": "arXiv"}
+_ALL = ("conversation", "toolagent", "synthetic")
 _FIRST_DIGITS = 12
 _THOUSAND = 1000
 _PACKAGE = Path(__file__).parents[1]
@@ -88,9 +90,21 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What an experiment gave: values by claim, or why there are none."""
+    """What an experiment gave: values by claim, or why there are none.
+
+    Parameters
+    ----------
+    modelled : dict
+        Values by claim.
+    informed, given : collection of str
+        Claims that an assumption was made in view of, and claims that went into a stand-in.
+    failure : str
+        Why there is nothing.
+    """
 
     modelled: dict[str, float]
+    informed: Collection[str] = ()
+    given: Collection[str] = ()
     failure: str = ""
 
 
@@ -149,7 +163,10 @@ def run(
     rows = [_row(claim, rule, outcomes, sources, fitted_on) for claim, rule in ruled]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     table = _by_place(table)
-    table.attrs["provenance"] = {"traces": sources, "trace_source": ", ".join(filter(None, sources.values()))}
+    table.attrs["provenance"] = {
+        "traces": sources,
+        "trace_source": ", ".join(sorted(set(table["trace"]) - {""})),
+    }
     return table
 
 
@@ -283,11 +300,13 @@ def _row(
     outcome = outcomes.get(rule.experiment, Outcome(modelled={}))
     trace = sources.get(claim["workload"] if rule.trace == "workload" else rule.trace, "")
     value = outcome.modelled.get(claim["id"], math.nan)
-    role, reason = _role(rule, STANDIN in trace, fitted_on)
-    if role in MODELLED_ROLES and math.isnan(value):
-        role, reason = "open", outcome.failure or f"{rule.experiment} gives no value for it"
     reported_value = _value(claim["value"])
+    role, reason = _role(claim["id"], rule, outcome, STANDIN in trace, fitted_on)
+    if role in MODELLED_ROLES and (math.isnan(value) or isinstance(reported_value, str)):
+        role, value = "open", math.nan
+        reason = outcome.failure or _joined(f"{rule.experiment} gives no number", rule.reason)
     error, kind = _error(reported_value, value, rule.share, claim["unit"])
+    command = rule.command or f"companion scoreboard --fresh --where {claim['id']}"
     return {
         "id": claim["id"],
         "where": claim["place"],
@@ -301,20 +320,29 @@ def _row(
         "error_kind": kind,
         "role": role,
         "reason": reason,
-        "command": ""
-        if math.isnan(value)
-        else rule.command or f"companion scoreboard --fresh --where {claim['id']}",
+        "command": "" if math.isnan(value) else command,
     }
 
 
-def _role(rule: Rule, is_standin: bool, fitted_on: Sequence[str]) -> tuple[str, str]:
+def _role(
+    claim_id: str, rule: Rule, outcome: Outcome, is_standin: bool, fitted_on: Sequence[str]
+) -> tuple[str, str]:
+    """Role and reason; an experiment can only weaken what its rule says."""
+    if rule.role == "open":
+        return rule.role, rule.reason
+    if claim_id in outcome.given:
+        return "setup", rule.reason if rule.role == "setup" else "went into the stand-in that is replayed"
+    if claim_id in outcome.informed and rule.role != "setup":
+        return "calibration", f"{rule.experiment} assumes something that this value informed"
     if rule.fitted_on and any(rule.fitted_on in text for text in fitted_on):
         return "calibration", rule.reason or f"a constant is fitted on {rule.fitted_on}"
     if is_standin and rule.standin_role:
-        return rule.standin_role, "; ".join(
-            filter(None, (rule.reason, "a stand-in fitted to it is replayed"))
-        )
+        return rule.standin_role, _joined(rule.reason, "a stand-in fitted to it is replayed")
     return rule.role, rule.reason
+
+
+def _joined(*reasons: str) -> str:
+    return "; ".join(filter(None, reasons))
 
 
 def _value(text: Any) -> float | str:
@@ -326,9 +354,9 @@ def _value(text: Any) -> float | str:
 
 def _error(reported_value: float | str, modelled: float, share: bool, unit: str) -> tuple[float, str]:
     """Error and its kind; NaN where nothing is modelled."""
-    if isinstance(reported_value, str) or (reported_value == 0 and not share):
-        differs = math.nan if math.isnan(modelled) else float(modelled != reported_value)
-        return differs, "exact"
+    if isinstance(reported_value, str) or reported_value == 0:
+        compared = not isinstance(reported_value, str) and not math.isnan(modelled)
+        return float(modelled != reported_value) if compared else math.nan, "exact"
     if share:
         return (modelled - reported_value) * (1 if unit == "%" else 100), "points"
     return modelled / reported_value - 1, "relative"
@@ -389,7 +417,11 @@ def _run_one(name: str) -> Outcome:
         values = module.claims()
     except CompanionError as error:
         return Outcome(modelled={}, failure=str(error))
-    return Outcome(modelled={claim_id: float(value) for claim_id, value in values.items()})
+    return Outcome(
+        modelled={claim_id: float(value) for claim_id, value in values.items()},
+        informed=tuple(getattr(module, "INFORMED", ())),
+        given=tuple(module.setup_claims() if hasattr(module, "setup_claims") else ()),
+    )
 
 
 def _cache_file(name: str) -> Path:
@@ -401,7 +433,7 @@ def _kept_outcome(name: str, fingerprint: str) -> Outcome | None:
         kept = json.loads(_cache_file(name).read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return Outcome(modelled=kept["values"]) if kept.get("fingerprint") == fingerprint else None
+    return Outcome(**kept["outcome"]) if kept.get("fingerprint") == fingerprint else None
 
 
 def _keep(name: str, fingerprint: str, outcome: Outcome) -> None:
@@ -409,7 +441,8 @@ def _keep(name: str, fingerprint: str, outcome: Outcome) -> None:
     if outcome.failure:
         return
     with replacing(_cache_file(name)) as part:
-        part.write_text(json.dumps({"fingerprint": fingerprint, "values": outcome.modelled}), "utf-8")
+        kept = {"fingerprint": fingerprint, "outcome": dataclasses.asdict(outcome)}
+        part.write_text(json.dumps(kept), "utf-8")
 
 
 def _fingerprint() -> str:
@@ -436,16 +469,19 @@ def _fingerprint() -> str:
 def _trace_sources() -> dict[str, str]:
     """Where each registered trace comes from now, with its checksum; empty where it cannot be had."""
     found = dict(word.split(":", 1) for word in traces.sources_fingerprint().split())
-    return {name: "" if digest == "absent" else _trace_source(name, digest) for name, digest in found.items()}
+    sources = {name: _trace_source(name, digest) for name, digest in found.items()}
+    return sources | {"all": ", ".join(filter(None, (sources.get(name) for name in _ALL)))}
 
 
 def _trace_source(name: str, digest: str) -> str:
+    if digest == "absent":
+        return ""
     if digest.startswith(f"{STANDIN.removeprefix('-')}-"):
         return f"{name}{STANDIN} ({digest.rpartition('-')[2]})"
     return f"{name} (SHA-256 {digest[:_FIRST_DIGITS]})"
 
 
 def _fitted_on() -> list[str]:
-    """For each fitted constant, what it was fitted on."""
+    """For each fitted constant, what it was fitted on; one that is only stated is not fitted."""
     constants = tomllib.loads(data_path("calibration.toml").read_text("utf-8"))
-    return [constant["fitted_on"] for constant in constants.values()]
+    return [constant["fitted_on"] for constant in constants.values() if "fitted_on" in constant]
