@@ -219,7 +219,7 @@ def test_summary_by_hand(made_up, monkeypatch):
             "statement": "s",
             "order": [
                 "fast25.a.none < fast25.a.seconds <= 3; -1 < fast25.a.rate",
-                "fast25.a.share < fast25.a.seconds",
+                "fast25.a.rate < fast25.a.seconds < 3",
                 "fast25.a.missing < fast25.a.seconds",
                 "fast25.a.seconds < fast25.not.here",
             ],
@@ -275,10 +275,11 @@ def test_a_spoiled_file_in_the_cache_is_made_anew(made_up, tmp_path):
     assert made_up.calls == 2
 
 
-def test_an_experiment_that_cannot_run_leaves_its_rows_open_and_is_tried_again(made_up):
+def test_an_experiment_that_cannot_run_leaves_its_rows_open_and_is_tried_again(made_up, tmp_path):
     made_up.failure = CompanionError("the trace is not here")
     rows = scoreboard.run().set_index("id")
     assert rows.loc["fast25.a.share", ["role", "reason"]].tolist() == ["open", "the trace is not here"]
+    assert not (tmp_path / "scoreboard").exists(), "nothing is kept of a failure"
     made_up.failure = None
     assert scoreboard.run().set_index("id").loc["fast25.a.share", "role"] == "prediction"
 

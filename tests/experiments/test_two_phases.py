@@ -47,6 +47,8 @@ def test_figure_14_stacks_add_up_and_only_prefill_sees_the_cache():
                 values[f"fast25.fig14.{part}.{length}.prefix0"]
                 == values[f"fast25.fig14.{part}.{length}.prefix95"]
             )
+        reused = values[f"fast25.fig14.prefill.{length}.prefix95"]
+        assert reused < 0.2 * values[f"fast25.fig14.prefill.{length}.prefix0"]
     assert values["fast25.fig14.transfer.128k.prefix0"] == pytest.approx(
         0.4966, abs=5e-4
     )  # 42.9 GB at 86.5 GB/s
