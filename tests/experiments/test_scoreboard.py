@@ -299,6 +299,14 @@ def test_an_experiment_that_is_not_there_yet(monkeypatch):
     assert set(rows["reason"]) == {scoreboard.NOT_MODELLED}
 
 
+def test_a_row_without_its_trace_says_so(made_up, monkeypatch):
+    rule = Rule(claims=("*",), role="prediction", experiment="made_up", trace="workload", reason="as assumed")
+    monkeypatch.setattr(scoreboard, "load_rules", lambda: (rule,))
+    monkeypatch.setattr(scoreboard, "_trace_sources", lambda: {"synthetic": ""})
+    rows = scoreboard.run().set_index("id")
+    assert rows.loc["fast25.a.missing", "reason"] == "the synthetic trace is not here; as assumed"
+
+
 def test_an_experiment_that_makes_no_claims_yet(made_up):
     del made_up.module.claims
     assert scoreboard.run().set_index("id").loc["fast25.a.seconds", "reason"] == scoreboard.NOT_MODELLED

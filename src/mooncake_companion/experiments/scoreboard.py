@@ -298,13 +298,16 @@ def _row(
     fitted_on: Sequence[str],
 ) -> dict[str, Any]:
     outcome = outcomes.get(rule.experiment, Outcome(modelled={}))
-    trace = sources.get(claim["workload"] if rule.trace == "workload" else rule.trace, "")
+    name = claim["workload"] if rule.trace == "workload" else rule.trace
+    trace = sources.get(name, "")
     value = outcome.modelled.get(claim["id"], math.nan)
     reported_value = _value(claim["value"])
     role, reason = _role(claim["id"], rule, outcome, STANDIN in trace, fitted_on)
     if role in MODELLED_ROLES and (math.isnan(value) or isinstance(reported_value, str)):
         role, value = "open", math.nan
-        reason = outcome.failure or _joined(f"{rule.experiment} gives no number", rule.reason)
+        missing = f"the {name} trace is not here" if name in sources and not trace else ""
+        why = missing or f"{rule.experiment} gives no number"
+        reason = outcome.failure or _joined(why, rule.reason)
     error, kind = _error(reported_value, value, rule.share, claim["unit"])
     command = rule.command or f"companion scoreboard --fresh --where {claim['id']}"
     return {
@@ -312,7 +315,7 @@ def _row(
         "where": claim["place"],
         "quantity": ", ".join(filter(None, (claim["quantity"], claim["system"], claim["condition"]))),
         "workload": claim["workload"],
-        "trace": "" if math.isnan(value) else trace or (rule.trace if rule.trace != "workload" else ""),
+        "trace": "" if math.isnan(value) else trace or name,
         "reported": reported_value,
         "modelled": value,
         "unit": claim["unit"],
