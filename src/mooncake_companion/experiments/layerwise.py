@@ -40,9 +40,9 @@ def run(params: Params) -> pd.DataFrame:
 
     Notes
     -----
-    Layer by layer, what has to be stored longer than the prefill computes is added (FAST'25, section
-    3.3). The last layer's KV cache has nothing left to hide behind: layer by layer, its store remains, one
-    share in as many as there are layers.
+    Layer by layer, storing goes on while later layers compute and is added only as far as it outlasts
+    them (FAST'25, section 3.3). The last layer has none behind it, so that its share of the store
+    always remains.
     """
     drawn = reported.figure("arxiv_fig07")
     read = pd.DataFrame(

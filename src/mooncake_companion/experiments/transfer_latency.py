@@ -20,7 +20,7 @@ ENGINE = "transfer engine"
 class Params:
     """The figure's setting; sizes and networks are stated.
 
-    The network's one constant was fitted on the line of the transfer engine over 4 × 200 Gbit/s; that
+    The network's one constant comes from the line of the transfer engine over 4 × 200 Gbit/s; that
     the same share of the line rate is reached over 8 × 400 Gbit/s is the model's prediction. TCP and
     Gloo are not modelled: neither paper says what their time goes into.
     """
