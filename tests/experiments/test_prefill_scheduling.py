@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from mooncake_companion import traces
+from mooncake_companion import reported, traces
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.experiments.prefill_scheduling import TITLES, Params
@@ -104,6 +104,21 @@ def test_comparison_states_the_errors(table):
         (compared["modelled_s"] / compared["reported_s"] - 1).to_numpy()
     )
     assert compared.loc["Global cache aware", "ratio_error"] == 0
+
+
+def test_claims_are_the_boxes_of_the_table(table):
+    head = traces.load(SMALL.trace).head(300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traces, "load", lambda name: head)
+        values = prefill_scheduling.claims(SMALL)
+    assert len(values) == 24
+    assert set(values) <= set(reported.claims()["id"])
+    modelled = table.query("origin == 'modelled' and prefill_nodes == 2").set_index("policy")
+    means_s = modelled["mean_s"]
+    assert values["fast25.fig05.ttft_mean.random"] == means_s["Random"]
+    assert values["fast25.fig05.ttft_q3.load_balancing"] == modelled.loc["Load balancing", "q3_s"]
+    saved = 1 - means_s["Global cache aware"] / means_s["Local cache aware"]
+    assert values["fast25.fig05.reduction_global_vs_local"] == pytest.approx(100 * saved)
 
 
 def test_a_split_without_decode_nodes_is_refused():

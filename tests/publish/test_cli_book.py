@@ -49,12 +49,17 @@ def test_every_command_explains_itself(command):
 def test_caches_are_shown_and_removed_only_when_wanted(little_root, tmp_path, monkeypatch):
     monkeypatch.setenv("MOONCAKE_CACHE", str(tmp_path / "cache"))
     built, traces = little_root / "_build", tmp_path / "cache" / "traces"
-    compiled = tmp_path / "cache" / "compiled"
+    compiled, scored = tmp_path / "cache" / "compiled", tmp_path / "cache" / "scoreboard"
     for folder in (built, traces):
         folder.mkdir(parents=True)
     root = ["--root", str(little_root)]
     shown = run("cache", "path", *root).output.splitlines()
-    assert shown == [f"book\t{built}", f"traces\t{traces}", f"compiled\t{compiled}"]
+    assert shown == [
+        f"book\t{built}",
+        f"traces\t{traces}",
+        f"compiled\t{compiled}",
+        f"scoreboard\t{scored}",
+    ]
     assert run("cache", "clear", *root, input="n\n").exit_code == 1
     assert built.exists()
     assert run("cache", "clear", "book", "--yes", *root).exit_code == 0

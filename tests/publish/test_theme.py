@@ -14,6 +14,7 @@ GROUPS = (
     ("mooncake", "vllm", "vllm_prefix", "vllm_chunked"),
     ("global_cache_aware", "local_cache_aware", "load_balancing", "random"),
     ("baseline", "early_rejection", "predictive_rejection"),
+    ("prediction", "blind", "calibration"),
 )
 # Machado, Oliveira and Fernandes (2009), full severity, on linear RGB.
 VISION = {

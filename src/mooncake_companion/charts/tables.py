@@ -1,5 +1,10 @@
 """Tables to read: the numbers of a data frame as text, with headings in words."""
 
+import html
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 
@@ -18,3 +23,63 @@ def readable(table: pd.DataFrame, columns: dict[str, tuple[str, str]]) -> pd.Dat
     """
     shown = {heading: table[name].map(form.format) for name, (heading, form) in columns.items()}
     return pd.DataFrame(shown, index=table.index.rename(None))
+
+
+class Sortable:
+    """A long table that readers of the page can sort by its columns and filter by a word.
+
+    In a notebook it shows itself; without scripts it is a plain table.
+
+    Parameters
+    ----------
+    table : DataFrame
+    columns : dict
+        Column of `table` to (heading, format), as for `readable`; a word is left as it is, and what
+        is missing is a dash.
+    caption : str
+        What the table holds.
+    sort_by : dict, optional
+        Column to the one that it is sorted by, such as an error's text to its size.
+    """
+
+    def __init__(
+        self,
+        table: pd.DataFrame,
+        columns: Mapping[str, tuple[str, str]],
+        *,
+        caption: str,
+        sort_by: Mapping[str, str] | None = None,
+    ) -> None:
+        self._table, self._columns, self._caption = table, columns, caption
+        self._sort_by = sort_by or {}
+
+    def _repr_html_(self) -> str:
+        headings = "".join(
+            f'<th scope="col">{html.escape(title)}</th>' for title, _ in self._columns.values()
+        )
+        rows = "".join(f"<tr>{self._cells(row)}</tr>" for row in self._table.to_dict("records"))
+        return (
+            f'<div class="companion-sortable" data-caption="{html.escape(self._caption)}">'
+            f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>"
+        )
+
+    def _cells(self, row: Mapping[Any, Any]) -> str:
+        return "".join(
+            f'<td data-value="{_key(row[self._sort_by.get(name, name)])}">{_shown(row[name], form)}</td>'
+            for name, (_, form) in self._columns.items()
+        )
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _key(value: Any) -> str:
+    """What a script sorts by: a number as such; empty for what is missing."""
+    return "" if _is_missing(value) else html.escape(str(value))
+
+
+def _shown(value: Any, form: str) -> str:
+    if _is_missing(value):
+        return "–"
+    return html.escape(value if isinstance(value, str) else form.format(value))

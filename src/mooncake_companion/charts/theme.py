@@ -46,6 +46,10 @@ PALETTE = {
     "baseline": "#389494",
     "early_rejection": "#D44211",
     "predictive_rejection": "#B613EC",
+    # Roles of a modelled value on the scoreboard.
+    "prediction": "#1E78D0",
+    "blind": "#D0423F",
+    "calibration": "#8C7A9E",
     # What a paper reports, beside what is modelled.
     "reported": "#767676",
 }

@@ -102,7 +102,7 @@ def run(
 
 @click.group()
 def cache() -> None:
-    """Show or remove what is kept: the built book, downloaded traces, compiled code.
+    """Show or remove what is kept: the built book, downloaded traces, compiled code, scored claims.
 
     \b
     companion cache path
@@ -119,7 +119,7 @@ def cache_path(root: Path | None) -> None:
 
 
 @cache.command("clear")
-@click.argument("names", nargs=-1, type=click.Choice(["book", "traces", "compiled"]))
+@click.argument("names", nargs=-1, type=click.Choice(["book", "traces", "compiled", "scoreboard"]))
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_ROOT
 def cache_clear(names: tuple[str, ...], yes: bool, root: Path | None) -> None:

@@ -15,7 +15,7 @@ def cache_folders(root: Path | None) -> dict[str, Path]:
         The checkout, if there is one.
     """
     built = {"book": root / "_build"} if root else {}
-    return {**built, "traces": cache_path("traces"), "compiled": cache_path("compiled")}
+    return {**built, **{name: cache_path(name) for name in ("traces", "compiled", "scoreboard")}}
 
 
 def clear(folders: list[Path]) -> list[Path]:

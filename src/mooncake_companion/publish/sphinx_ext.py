@@ -199,6 +199,7 @@ def serve_scripts(app: Sphinx) -> None:
         (scripts / bundle).write_text(f"(()=>{{{code}}})();", "utf-8")
     app.add_js_file(f"js/{bundle}", defer="defer")
     app.add_js_file("js/figures.js", defer="defer")
+    app.add_js_file("js/tables.js", defer="defer")
     installed = metadata.files("sphinx-mathjax-offline") or []
     mathjax = next(file for file in installed if file.name == "tex-svg.js")
     shutil.copyfile(str(mathjax.locate()), scripts / "tex-svg.js")

@@ -26,6 +26,15 @@ def claims() -> pd.DataFrame:
     return _read("claims").copy()
 
 
+def orderings() -> pd.DataFrame:
+    """What the papers put in order, a row each; a fresh table at each call.
+
+    Columns: ``id``, ``where``, ``statement``, ``order`` (ids of claims, or numbers, between ``<`` and
+    ``<=``; chains are separated by ``;``).
+    """
+    return _read("orderings").copy()
+
+
 def claim(claim_id: str) -> float:
     """The value of one claim, in the unit of its row.
 

@@ -1,0 +1,143 @@
+"""FAST'25, Figure 13: time to first token and time of a transfer, by the nodes' network bandwidth."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from mooncake_companion import reported, traces
+from mooncake_companion.costs import prefill_time
+from mooncake_companion.experiments import prefill_scheduling
+from mooncake_companion.hardware import load_nodes
+from mooncake_companion.llm import load_models
+from mooncake_companion.parameters import check, parameter
+from mooncake_companion.simulator import Cluster, Routing, simulate
+
+BITS_PER_BYTE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params:
+    """The figure's setting; the synthetic workload and the bandwidths are stated.
+
+    Assumed: 16 nodes, split and run as in `prefill_scheduling`, none of which this figure informed. What
+    counts as a transfer was decided with the figure in view: a prefix fetched from another prefill node,
+    since the bytes that its theoretical times imply grow with the bandwidth, as those of fetches do and
+    those of the stream to the decode node, a whole prompt's, do not.
+    """
+
+    trace: str = parameter("synthetic", help="registered trace, or the path of a JSONL file")
+    nodes: int = parameter(16, unit="nodes", low=2, high=64, help="nodes of the whole cluster")
+    prefill_nodes: int = parameter(
+        8, unit="nodes", low=1, high=63, help="nodes that prefill; the others decode"
+    )
+    kvcache_balancing_threshold: float = parameter(
+        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
+    )
+    cache_tokens_per_node: int = parameter(
+        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
+    )
+    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is, but for its network")
+    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+
+    def __post_init__(self) -> None:
+        check(self)
+        self._as_scheduling()  # refuses a split that leaves no node to decode
+
+    def _as_scheduling(self, **changed: float) -> prefill_scheduling.Params:
+        return prefill_scheduling.Params(**(dataclasses.asdict(self) | changed))
+
+    def cluster(self, bandwidth_gbit_per_s: float) -> Cluster:
+        """The cluster on a network of that bandwidth a node, in Gbit/s."""
+        nic_bytes_per_s = bandwidth_gbit_per_s * 1e9 / BITS_PER_BYTE
+        scheduling = self._as_scheduling(nic_bytes_per_s=nic_bytes_per_s)
+        return scheduling.cluster(Routing.GLOBAL_CACHE_AWARE, self.prefill_nodes)
+
+
+def run(params: Params) -> pd.DataFrame:
+    """Mean TTFT and mean transfer times by bandwidth, modelled and reported.
+
+    Returns
+    -------
+    DataFrame
+        Columns: ``origin``, ``bandwidth_gbit_per_s`` (NaN where it does not matter), ``series``
+        ("avg_ttft", "ttft_recompute", "transfer_time_theoretical", "transfer_time_real"),
+        ``seconds`` (NaN where nothing is transferred). The theoretical time of a transfer is its
+        bytes over the line rate.
+    """
+    drawn = reported.figure("fast25_fig13").query("inside_axes == 1")
+    drawn = drawn.replace({"series": {"ttft_of_recomputation": "ttft_recompute"}})
+    read = pd.DataFrame(
+        {
+            "origin": "reported",
+            "bandwidth_gbit_per_s": drawn["bandwidth_gbps"].where(drawn["series"] != "ttft_recompute"),
+            "series": drawn["series"],
+            "seconds": drawn["seconds"],
+        }
+    ).drop_duplicates()
+    trace = traces.load(params.trace)
+    bandwidths = sorted(set(read["bandwidth_gbit_per_s"].dropna().tolist()))
+    modelled = [row for bandwidth in bandwidths for row in _at(params, trace, bandwidth)]
+    uncached = dataclasses.replace(params, cache_tokens_per_node=0).cluster(bandwidths[-1])
+    recompute_s = simulate(trace, uncached).ttft_s.mean()
+    modelled.append({"bandwidth_gbit_per_s": np.nan, "series": "ttft_recompute", "seconds": recompute_s})
+    table = pd.concat([pd.DataFrame(modelled).assign(origin="modelled"), read], ignore_index=True)
+    table.attrs["provenance"] = {
+        "trace": trace.name,
+        "trace_sha256": trace.sha256,
+        "trace_source": trace.source,
+        "parameters": dataclasses.asdict(params),
+    }
+    return table
+
+
+def busy_nodes(params: Params, *, compute_s: float | None = None) -> float:
+    """Prefill nodes that are kept busy on average when every prompt is computed whole.
+
+    With fewer nodes the queue grows for as long as the trace goes on.
+
+    Parameters
+    ----------
+    params : Params
+    compute_s : float, optional
+        Mean seconds of a prefill; as modelled, if not given.
+    """
+    trace = traces.load(params.trace)
+    cluster = params.cluster(1.0)  # no matter on which network
+    lengths = trace.input_tokens.astype(float)
+    modelled_s = prefill_time(cluster.node, cluster.model, lengths, calibration=cluster.calibration)
+    mean_s = float(modelled_s.mean()) if compute_s is None else compute_s
+    return len(trace) * mean_s / float(trace.arrival_s[-1])
+
+
+def _at(params: Params, trace: traces.Trace, bandwidth_gbit_per_s: float) -> list[dict[str, object]]:
+    cluster = params.cluster(bandwidth_gbit_per_s)
+    result = simulate(trace, cluster)
+    fetched = result.fetched_tokens > 0
+    fetched_bytes = result.fetched_tokens[fetched] * cluster.model.kv_bytes_per_token
+    seconds = {
+        "avg_ttft": result.ttft_s.mean(),
+        "transfer_time_theoretical": _mean(fetched_bytes / cluster.node.nic_bytes_per_s),
+        "transfer_time_real": _mean((result.fetched_s - result.arrival_s)[fetched]),
+    }
+    return [
+        {"bandwidth_gbit_per_s": bandwidth_gbit_per_s, "series": series, "seconds": float(value)}
+        for series, value in seconds.items()
+    ]
+
+
+def _mean(values: np.ndarray) -> float:
+    """Mean, or NaN where nothing was fetched."""
+    return float(values.mean()) if len(values) else np.nan
+
+
+def claims(params: Params = Params()) -> dict[str, float]:
+    """Modelled values of the figure's claims, in seconds."""
+    table = run(params).query("origin == 'modelled'")
+    values = {}
+    for row in table.to_dict("records"):
+        bandwidth = row["bandwidth_gbit_per_s"]
+        at = "" if np.isnan(bandwidth) else f".{bandwidth:.0f}gbps"
+        values[f"fast25.fig13.{row['series']}{at}"] = row["seconds"]
+    return values
