@@ -150,6 +150,7 @@ def pin(caches, node, blocks, first, last, pinned):  # type: ignore[no-untyped-d
         entry = find(caches, node, blocks[place])
         if entry >= 0:
             caches.shelves.entries[entry].pins += 1
+            order.put_off(caches.shelves, entry)
         pinned[place] = entry
 
 
