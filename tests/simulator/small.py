@@ -18,6 +18,7 @@ CALIBRATION = Calibration(
     network_utilisation=1.0,
     decode_overhead_s=0.015625,
     hbm_utilisation=0.5,
+    host_sequence_s=0.0078125,
 )
 
 
@@ -94,5 +95,6 @@ coupled_settings = st.fixed_dictionaries(
         "batching": st.sampled_from(Batching),
         "chunk_tokens": st.sampled_from([1, 3, 700, 2048]),
         "max_batched_tokens": st.sampled_from([1, 3000, 131_072]),
+        "host_overlaps": st.booleans(),
     }
 )

@@ -65,12 +65,16 @@ class CoupledCluster(Deployment):
     max_batched_tokens : int
         Prompt tokens that one iteration computes at most without chunks; one prompt is always
         let in. The default is vLLM's for a context of 131,072 tokens.
+    host_overlaps : bool
+        Whether the host works on the sequences while the GPUs compute. vLLM does so since its
+        release 0.6.0 (asynchronous output processing); the paper ran 0.5.1.
     """
 
     nodes: int
     batching: Batching = Batching.PLAIN
     chunk_tokens: int = 2048
     max_batched_tokens: int = 131_072
+    host_overlaps: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self, "nodes", "chunk_tokens", "max_batched_tokens")
@@ -140,7 +144,9 @@ class _CoupledPath:
         self._blocks = cluster.vram_tokens // block_tokens
         self.nodes = [_Node(cache=LruCache(self._blocks)) for _ in range(cluster.nodes)]
         self._prefill = prefill_cost(cluster.node, cluster.model, cluster.calibration)
-        self._decode = decode_cost(cluster.node, cluster.model, cluster.calibration)
+        self._decode = decode_cost(
+            cluster.node, cluster.model, cluster.calibration, overlapping=cluster.host_overlaps
+        )
         self._hits: dict[int, int] = {}
 
     def arrive(self, index: int) -> None:

@@ -6,7 +6,7 @@ only the standard library, so that it also runs in a browser.
 What happens to a request:
 
 1. It arrives. Conductor sees every prefill node's queue and cached prefix and picks one
-   (`scheduler`), and the decode node whose step would be shortest; or it is rejected (`overload`).
+   (`scheduler`), and the decode node with the smallest KV cache; or it is rejected (`overload`).
 2. What its node lacks of the prefix is fetched from the node that has it, while it waits its turn.
    Conductor's choice is carried out as decided: blocks that appear between decision and start are
    not reused (FAST'25, section 3.2: a prefill node is told which blocks to reuse).
@@ -107,8 +107,12 @@ class Record:
 
     @property
     def tbt_s(self) -> float:
-        """Mean of the longest tenth of the intervals between tokens; NaN without any."""
-        return mean_of_longest_tenth(self.intervals_s)
+        """Mean of the longest tenth of the intervals between tokens but the first; NaN without any.
+
+        The first holds what comes between prefill and decode. FAST'25 does not say whether it
+        counts, but TBT and capacity of its Figure 15 are only possible if it does not.
+        """
+        return mean_of_longest_tenth(self.intervals_s[1:])
 
 
 class Run(NamedTuple):
@@ -236,7 +240,7 @@ class _ServingPath:
             balancing_threshold=self._cluster.fetch_threshold,
         )
         choice = choose(self._cluster.routing, choices, self._draws[index])
-        decode_node = self._least_loaded_decoder(request)
+        decode_node = self._least_loaded_decoder()
         record.choice, record.decode_node = choice, decode_node
         if self._record_choices:
             record.choices = choices
@@ -270,15 +274,12 @@ class _ServingPath:
         size_bytes = tokens * self._cluster.model.kv_bytes_per_token
         return self._cluster.transfer_startup_s + size_bytes / self._cluster.network_bytes_per_s
 
-    def _least_loaded_decoder(self, request: Request) -> int:
-        """The node whose step would be shortest with this request and all that it was given."""
+    def _least_loaded_decoder(self) -> int:
+        """The node whose KV cache would be smallest with all that it was given.
 
-        def step_s(node: int) -> float:
-            decoder = self.decoders[node]
-            tokens = decoder.assigned_tokens + request.input_tokens
-            return self._step_s(decoder.assigned_sequences + 1, tokens)
-
-        return min(range(len(self.decoders)), key=step_s)
+        FAST'25 does not say how it is chosen; of the rules tried, Figure 15 agrees with this one.
+        """
+        return min(range(len(self.decoders)), key=lambda node: self.decoders[node].assigned_tokens)
 
     def _rejects_at_arrival(self, request: Request, choice: Candidate, decode_node: int) -> bool:
         admission, decoder = self._cluster.admission, self.decoders[decode_node]

@@ -77,7 +77,7 @@ def replay(
     """
     longest_tokens = int(requests["output_tokens"].max(initial=1))
     world = _new_world(cluster, block_tokens, requests, block_ids, longest_tokens)
-    cost = decode_cost(cluster.node, cluster.model, cluster.calibration)
+    cost = decode_cost(cluster.node, cluster.model, cluster.calibration, overlapping=cluster.host_overlaps)
     decoders = batches.new_decoders(cluster.nodes, len(requests), longest_tokens, cost)
     events = heap.new_events(4 * cluster.nodes + 64)
     while not _run(world, events, decoders):
@@ -283,9 +283,7 @@ def _end(world, decoders, now_s, number):  # type: ignore[no-untyped-def]
         index = batches.leave(decoders, number)
         request = world.requests[index]
         node.context_tokens -= request.input_tokens + request.output_tokens - 1
-        request.tbt_s = batches.tbt_seconds(
-            decoders, number, request.output_tokens - 1, request.first_token_s, world.scratch_s
-        )
+        request.tbt_s = batches.tbt_seconds(decoders, number, request.output_tokens, world.scratch_s)
         _finish(world, decoders, now_s, number, request)
     index = state.first_chunk
     while index >= 0:

@@ -286,7 +286,7 @@ def _arrive(world, events, decoders, flows, now_s, index):  # type: ignore[no-un
     request = world.requests[index]
     lru.leading_hits(world.caches, world.blocks, request.first_block, request.last_block, world.prefillers)
     ttft_s = _choose(world, request, now_s)
-    request.decode_node = batches.least_loaded(decoders, request.input_tokens)
+    request.decode_node = batches.least_loaded(decoders)
     if _rejects_at_arrival(world, decoders, request, now_s, ttft_s):
         request.outcome = _REJECTED_AT_ARRIVAL
         return
@@ -592,7 +592,5 @@ def _finish(world, decoders, now_s, number, index):  # type: ignore[no-untyped-d
     node.present_sequences -= 1
     node.present_tokens -= _tokens(request)
     request.finish_s = now_s
-    request.tbt_s = batches.tbt_seconds(
-        decoders, number, request.output_tokens - 1, request.first_token_s, world.scratch_s
-    )
+    request.tbt_s = batches.tbt_seconds(decoders, number, request.output_tokens, world.scratch_s)
     _release(world, decoders, request)
