@@ -86,7 +86,7 @@ def run(params: Params) -> pd.DataFrame:
         for metric, values_s in _metrics(result).items()
     ]
     drawn = reported.figure("arxiv_fig13").rename(columns={"cdf": "share"}).assign(origin="reported")
-    drawn["metric"] = drawn["metric"].str.lower()
+    drawn["metric"] = drawn["metric"].str.removesuffix("_s")
     table = pd.concat([*parts, drawn], ignore_index=True)
     table = table[["origin", "metric", "system", "seconds", "share"]]
     table.attrs["provenance"] = {

@@ -210,10 +210,10 @@ def _percentiles_s(params: Params, trace: traces.Trace, system: str, rate: float
 def _drawn(dataset: str) -> pd.DataFrame:
     """Readings of the data set's panel at tested rates."""
     title = DATASETS[dataset].title
-    one = reported.figure("arxiv_fig11").query("dataset == @title")
-    other = reported.figure("arxiv_fig12").query("prompt_length == @title")
-    drawn = pd.concat([one, other])
-    return drawn[drawn["off_scale"] != LEAVES_FIGURE]
+    public = reported.figure("arxiv_fig11").rename(columns={"dataset": "panel"})
+    simulated = reported.figure("arxiv_fig12").rename(columns={"prompt_length": "panel"})
+    drawn = pd.concat([public, simulated])
+    return drawn[(drawn["panel"] == title) & (drawn["off_scale"] != LEAVES_FIGURE)]
 
 
 def _reported(dataset: str) -> pd.DataFrame:
