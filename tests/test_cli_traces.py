@@ -38,7 +38,8 @@ def test_list_says_what_is_missing_and_what_stands_in():
     rows = {row["name"]: row for row in json.loads(run("list", "--json")[0])}
     assert list(rows) == ["conversation", "toolagent", "synthetic", "arxiv"]
     assert rows["toolagent"]["path"] is None
-    assert [row["standin"] for row in rows.values()] == [True, False, True, False]
+    assert [row["standin"] for row in rows.values()] == [True] * 4
+    assert "Never released, but can be generated: arxiv-summarization, l-eval, simulated-128k" in text
 
 
 def test_fetch_offline_fails_for_each_and_says_how_to_go_on():
@@ -62,7 +63,7 @@ def test_describe_measures_a_file_and_a_stand_in(small):
 def test_describe_refuses_what_it_does_not_know(tmp_path):
     assert "known are conversation" in str(run("describe", "nope")[1])
     assert run("describe", tmp_path / "none.jsonl")[1].exit_code == 2
-    assert run("describe", "toolagent")[1].exit_code == 1
+    assert "l-eval" in str(run("describe", "nope")[1])
 
 
 def test_validate_passes_a_good_file(small):
@@ -104,9 +105,14 @@ def test_generate_writes_the_stand_in_and_obeys_seed_and_number(tmp_path):
     assert read_jsonl(path) != made
 
 
-def test_generate_refuses_unknown_names_and_missing_statistics(tmp_path):
+def test_generate_writes_workloads_that_were_never_released(tmp_path):
+    path = tmp_path / "made.jsonl"
+    assert run("generate", "simulated-16k", "-o", path, "--requests", 20)[1] is None
+    assert set(read_jsonl(path).input_tokens.tolist()) == {16384}
+
+
+def test_generate_refuses_unknown_names(tmp_path):
     assert run("generate", "nope", "-o", tmp_path / "x")[1].exit_code == 2
-    assert "no stand-in for the arxiv trace" in str(run("generate", "arxiv", "-o", tmp_path / "x")[1])
     assert not (tmp_path / "x").exists()
 
 

@@ -101,15 +101,68 @@ def prefill_seconds(
     return overhead_s + token_s * (input_tokens - cached_tokens) + pair_s * pairs
 
 
-def with_host_link_seconds(compute_s: Number, load_s: Number, store_s: Number, layerwise: bool) -> Number:
-    """Time of a prefill that also loads its prefix from DRAM and stores new blocks there.
+def with_tier_seconds(
+    compute_s: Number, read_s: Number, load_s: Number, store_s: Number, layerwise: bool
+) -> Number:
+    """Time of a prefill that also reads its prefix from SSD, loads it from DRAM and stores new blocks.
 
-    Layer by layer, both go on while the GPUs compute, one in each direction of the host link, and
-    the longest of the three counts (FAST'25, section 3.3). Otherwise they come one after the other.
+    Layer by layer, all three go on while the GPUs compute, the last two in opposite directions of the
+    host link, and the longest of the four counts (FAST'25, section 3.3). Otherwise they come one
+    after the other.
     """
     if layerwise:
-        return max(compute_s, load_s, store_s)
-    return load_s + compute_s + store_s
+        return max(compute_s, read_s, load_s, store_s)
+    return read_s + load_s + compute_s + store_s
+
+
+def longest_handover_seconds(
+    token_s: float,
+    pair_s: float,
+    hop_token_s: float,
+    stages: int,
+    input_tokens: Number,
+    cached_tokens: Number,
+    chunk_tokens: int,
+) -> Number:
+    """The longest time from a chunk's start at one stage of a pipeline to its start at the next.
+
+    Each stage has 1/`stages` of the layers; the hop takes `hop_token_s` a token. Attention makes each
+    full chunk longer than the one before it, so it is the last chunk or the last full one.
+    """
+    chunks = (input_tokens - cached_tokens + chunk_tokens - 1) // chunk_tokens
+    last = cached_tokens + (chunks - 1) * chunk_tokens
+    per_token_s, per_pair_s = token_s / stages + hop_token_s, pair_s / stages
+    longest_s = per_token_s * (input_tokens - last) + per_pair_s * (input_tokens**2 - last**2)
+    if chunks > 1:
+        full_s = per_token_s * chunk_tokens + per_pair_s * (last**2 - (last - chunk_tokens) ** 2)
+        longest_s = max(longest_s, full_s)
+    return longest_s
+
+
+def pipeline_seconds(
+    prefill_s: float, overhead_s: float, longest_handover_s: float, stages: int
+) -> tuple[float, float]:
+    """Time of a prefill in an idle pipeline, and the part of it in which the first stage is taken.
+
+    Parameters
+    ----------
+    prefill_s : float
+        Of the whole prefill on one node, its overhead included.
+    overhead_s : float
+        Part of it that is not shared out: paid once, in front.
+    longest_handover_s : float
+        As of `longest_handover_seconds`.
+    stages : int
+        X of FAST'25, section 3.3.
+
+    Notes
+    -----
+    Chunked pipeline parallelism. A chunk takes equally long at every stage. So the first stage is
+    done after the sum of all chunks, and the last one is behind it by the longest handover for each
+    stage between: the makespan of a proportionate flow shop.
+    """
+    first_stage_s = overhead_s + (prefill_s - overhead_s) / stages
+    return first_stage_s + (stages - 1) * longest_handover_s, first_stage_s
 
 
 def batch_prefill_seconds(
@@ -142,7 +195,7 @@ def prefill_time(
     Returns
     -------
     float or array of float64, shape (requests,)
-        Seconds of computation, without queue and transfer; `with_host_link_seconds` adds loading
+        Seconds of computation, without queue and transfer; `with_tier_seconds` adds loading
         the prefix and storing the new KV cache.
 
     Notes

@@ -24,6 +24,8 @@ class GpuNode:
         Memory of one GPU, in bytes.
     host_to_device_bytes_per_s, nic_bytes_per_s : float
         Links of the whole node in one direction, in bytes/s: DRAM to GPU memory, and network.
+    ssd_read_bytes_per_s : float
+        What the node's SSDs read together, in bytes/s.
     source : str
         Where the numbers come from.
     """
@@ -35,6 +37,7 @@ class GpuNode:
     hbm_bytes: int
     host_to_device_bytes_per_s: float
     nic_bytes_per_s: float
+    ssd_read_bytes_per_s: float
     source: str
 
     def __post_init__(self) -> None:
@@ -46,6 +49,7 @@ class GpuNode:
             "hbm_bytes",
             "host_to_device_bytes_per_s",
             "nic_bytes_per_s",
+            "ssd_read_bytes_per_s",
         )
 
     @property

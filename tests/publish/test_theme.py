@@ -13,6 +13,7 @@ GROUPS = (
     ("vram", "dram", "ssd", "network"),
     ("mooncake", "vllm", "vllm_prefix", "vllm_chunked"),
     ("global_cache_aware", "local_cache_aware", "load_balancing", "random"),
+    ("baseline", "early_rejection", "predictive_rejection"),
 )
 # Machado, Oliveira and Fernandes (2009), full severity, on linear RGB.
 VISION = {

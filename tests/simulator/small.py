@@ -8,6 +8,7 @@ from mooncake_companion.costs import Calibration
 from mooncake_companion.hardware import load_node
 from mooncake_companion.llm import load_model
 from mooncake_companion.simulator import Admission, Batching, Cluster, CoupledCluster, Routing
+from mooncake_companion.simulator.eviction import POLICIES, STORE
 from mooncake_companion.traces import Trace
 
 NODE, MODEL = load_node("a800"), load_model("llama3-70b")
@@ -65,17 +66,38 @@ def small_traces(draw, max_requests=30, max_output_tokens=40):
 # Memory for KV cache on a decode node from about 6,000 tokens (one or two requests) to plenty.
 _NODES = [
     NODE,
-    replace_node(nic_bytes_per_s=1e9, host_to_device_bytes_per_s=1e9),
+    replace_node(nic_bytes_per_s=1e9, host_to_device_bytes_per_s=1e9, ssd_read_bytes_per_s=5e8),
     replace_node(hbm_bytes=19_870_000_000),
     replace_node(hbm_bytes=20_000_000_000, nic_bytes_per_s=4e9, host_to_device_bytes_per_s=3e9),
 ]
 
+_NO_TIERS = {"vram_cache_tokens_per_node": 0, "ssd_cache_tokens_per_node": 0}
+_TIERS = [
+    _NO_TIERS,
+    {"vram_cache_tokens_per_node": 2 * 512, "ssd_cache_tokens_per_node": 0},
+    {"vram_cache_tokens_per_node": 0, "ssd_cache_tokens_per_node": 12 * 512},
+    {"vram_cache_tokens_per_node": 3 * 512, "ssd_cache_tokens_per_node": 10**6},
+]
+
+
+def _whole(setting):
+    """Pools of whole pipelines; tiers as plain settings."""
+    instances, tiers = setting.pop("instances"), setting.pop("tiers")
+    return setting | tiers | {"prefill_nodes": instances * setting["pipeline_nodes"]}
+
+
 small_settings = st.fixed_dictionaries(
     {
         "node": st.sampled_from(_NODES),
-        "prefill_nodes": st.integers(1, 4),
+        "instances": st.integers(1, 4),
         "decode_nodes": st.integers(1, 3),
+        "pipeline_nodes": st.sampled_from([1, 1, 1, 2, 3]),
+        "pipeline_chunk_tokens": st.sampled_from([300, 1024]),
         "cache_tokens_per_node": st.sampled_from([0, 512, 5 * 512, 12 * 512, 10**6]),
+        "tiers": st.sampled_from([_NO_TIERS, *_TIERS]),
+        "eviction": st.sampled_from(["lru", "lru", *POLICIES, STORE]),
+        "lease_ttl_s": st.sampled_from([0.0, 4.0]),
+        "replicate_after_uses": st.sampled_from([1, 1, 3, 10**6]),
         "routing": st.sampled_from(Routing),
         "kvcache_balancing_threshold": st.sampled_from([1.0, 1.5, 4.0]),
         "transfer_startup_s": st.sampled_from([0.0, 0.125]),
@@ -86,7 +108,7 @@ small_settings = st.fixed_dictionaries(
         "tbt_limit_s": st.sampled_from([0.045, 0.1]),
         "predicted_decode_s": st.sampled_from([0.5, 4.0]),
     }
-)
+).map(_whole)
 
 coupled_settings = st.fixed_dictionaries(
     {

@@ -1,7 +1,6 @@
 """Eviction policies against their definitions, the laws of caches, and the released store."""
 
 import functools
-import itertools
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.simulator.eviction import (
     POLICIES,
     BatchEviction,
+    Use,
     make_policy,
     replay,
     replay_store,
@@ -163,7 +163,7 @@ operations = st.lists(
 @given(operations=operations, capacity=st.integers(1, 8), pinned=st.sets(st.integers(0, 12)))
 def test_a_policy_holds_what_it_was_given_and_never_evicts_a_pinned_block(name, operations, capacity, pinned):
     held = set()
-    cache = make_policy(name, capacity, [block for kind, block in operations if kind == "access"] * 2)
+    cache = make_policy(name, capacity)
 
     def evict():
         victim = cache.evict(pinned.__contains__)
@@ -181,7 +181,7 @@ def test_a_policy_holds_what_it_was_given_and_never_evicts_a_pinned_block(name, 
         elif block in held:
             cache.touch(block)
         elif len(held) < capacity or evict():
-            cache.admit(block, depth=block % 4)
+            cache.admit(block, Use(depth=block % 4, next_use=block % 5))
             held.add(block)
         assert len(cache) == len(held)
         assert {block for block in range(13) if block in cache} == held
@@ -189,7 +189,7 @@ def test_a_policy_holds_what_it_was_given_and_never_evicts_a_pinned_block(name, 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_block_can_be_evicted(name):
-    cache = make_policy(name, 20, list(range(20)))
+    cache = make_policy(name, 20)
     for block in range(20):
         cache.admit(block)
     assert {cache.evict() for _ in range(20)} == set(range(20))
@@ -224,8 +224,8 @@ def test_what_cannot_be_is_refused():
         make_policy("mru", 3)
     with pytest.raises(InputError, match="capacity_blocks"):
         make_policy("lru", -1)
-    with pytest.raises(InputError, match="future"):
-        make_policy("belady", 3)
+    with pytest.raises(InputError, match="replay_store"):
+        replay("store", [1], 1)
     with pytest.raises(InputError, match="depths has 1 entries for 2"):
         replay("length-aware", [1, 2], 1, [0])
 
@@ -279,9 +279,10 @@ def test_the_smallest_store_evicts_as_often_as_the_released_one(requests):
     class Counting(BatchEviction):
         batches = 0
 
-        def evict(self, now_s, **kwargs):
-            self.batches += 1
-            return super().evict(now_s, **kwargs)
+        def surplus(self, now_s, **kwargs):
+            batch = super().surplus(now_s, **kwargs)
+            self.batches += bool(batch)
+            return batch
 
     store = Counting(1_024, lease_ttl_s=0.0)
     replay_store(store, requests[:2_000])
@@ -291,48 +292,49 @@ def test_the_smallest_store_evicts_as_often_as_the_released_one(requests):
 def full_store(**settings):
     store = BatchEviction(100, **settings)
     for block in range(91):
-        assert store.put(block, now_s=0.0)
+        store.admit(block, Use(now_s=0.0))
     return store
 
 
 def test_a_batch_is_the_stated_share_of_what_can_go():
     store = full_store()
-    assert store.is_above_watermark()
-    assert store.evict(0.0) == [0, 1, 2, 3, 4, 5]  # ceil(91 * (0.91 - 0.90 + 0.05))
-    assert not store.is_above_watermark()
+    assert store.surplus(0.0) == [0, 1, 2, 3, 4, 5]  # ceil(91 * (0.91 - 0.90 + 0.05))
+    assert not store.surplus(0.0)
 
 
 def test_a_lease_protects_until_it_ends():
     store = full_store(lease_ttl_s=10.0)
-    assert all(store.exists(block, now_s=1.0) for block in range(3))
-    assert store.evict(2.0)[:2] == [3, 4]
-    assert all(block in store for block in range(3))
-    assert all(block not in store.evict(10.9) for block in range(3))
-    assert store.exists(90, now_s=20.0)
-    gone = list(itertools.chain(*(store.evict(20.0) for _ in range(100))))
-    assert gone[-3:] == [0, 1, 2]
-    assert len(store) == 1
+    for block in range(3):
+        store.touch(block, Use(now_s=1.0))
+    assert store.surplus(2.0)[:2] == [3, 4]
+    for block in range(91, 97):
+        store.admit(block, Use(now_s=10.9))
+    assert store.surplus(10.9)[:2] == [9, 10]
+    for block in range(97, 103):
+        store.admit(block, Use(now_s=20.0))
+    assert store.surplus(20.0)[:2] == [15, 16]
+    assert all(block in store for block in range(3)), "they were read at 1 s, later than the others were put"
 
 
 def test_if_all_that_is_older_is_leased_fresh_puts_go_at_once():
     store = BatchEviction(10)
     for block in range(9):
-        store.put(block, now_s=0.0)
-        store.exists(block, now_s=0.0)
-    store.put(9, now_s=1.0)
-    assert store.evict(1.0) == [9]
+        store.admit(block, Use(now_s=0.0))
+        store.touch(block, Use(now_s=0.0))
+    store.admit(9, Use(now_s=1.0))
+    assert store.surplus(1.0) == [9]
 
 
-def test_a_full_store_refuses_and_a_second_put_refreshes_nothing():
-    store = full_store()
-    assert store.put(0, now_s=5.0)
-    for block in range(91, 100):
-        store.put(block, now_s=5.0)
-    assert not store.put(100, now_s=5.0)
-    assert store.put(0, now_s=5.0)
-    assert store.evict(5.0)[0] == 0
+def test_a_full_store_evicts_nothing_for_a_put():
+    assert full_store().evict() is None
+
+
+def test_a_second_put_refreshes_nothing():
+    store = BatchEviction(100)
+    replay_store(store, [(0.0, [0]), (1.0, [7, 0])] + [(1.0, [7, k]) for k in range(1, 91)])
+    assert 0 not in store, "its put at 1 s, behind a miss, was no read"
 
 
 def test_a_block_in_use_does_not_count_as_evictable():
     store = full_store()
-    assert store.evict(0.0, set(range(81)).__contains__) == [81]  # ceil(10 * 0.06)
+    assert store.surplus(0.0, set(range(81)).__contains__) == [81]  # ceil(10 * 0.06)

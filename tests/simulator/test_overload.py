@@ -4,7 +4,15 @@ import pytest
 
 from mooncake_companion.costs import decode_step_time
 from mooncake_companion.simulator import Admission, Outcome, simulate
-from mooncake_companion.simulator.overload import DecodeLoad, Limits, is_full, predicted_load
+from mooncake_companion.simulator.overload import (
+    DecodeLoad,
+    Limits,
+    is_full,
+    largest_batch,
+    mean_load,
+    predicted_load,
+    share_of_limits,
+)
 from mooncake_companion.traces import Trace
 from tests.simulator.small import CALIBRATION, MODEL, NODE, cluster
 
@@ -51,21 +59,35 @@ def test_a_decode_node_is_full_when_a_step_would_be_too_long(engine, admission, 
 
 @engines
 def test_prediction_looks_at_the_time_of_the_first_token(engine):
-    """The two decode until then if t_d is long, and are taken to be done if it is short."""
+    """The two decode until then if t_d is long, and are taken to be done if it is short: wrongly."""
     requests = [(0.0, 1000, 400), (0.0, 1000, 400), (4.0, 1000, 400)]
     setting = {"admission": "predictive", "tbt_limit_s": between(2)}
     assert outcomes(requests, engine, **setting, predicted_decode_s=30.0)[2] == AT_ARRIVAL
-    assert outcomes(requests, engine, **setting, predicted_decode_s=2.0)[2] == FINISHED
+    assert outcomes(requests, engine, **setting, predicted_decode_s=2.0)[2] == AFTER_PREFILL
 
 
 @engines
 def test_early_rejection_sees_nobody_who_still_prefills_and_prediction_does(engine):
-    """Three at once: none decodes yet, so early rejection lets all in; prediction knows better."""
+    """Three at once: none decodes yet, so early rejection lets all in; prediction knows better.
+
+    The decode node, which looks again, finds that there is no room for the third.
+    """
     requests = [(0.0, 1000, 400)] * 3
     setting = {"tbt_limit_s": between(2), "predicted_decode_s": 30.0}
-    assert outcomes(requests, engine, admission="early", **setting) == [FINISHED] * 3
+    assert outcomes(requests, engine, admission="early", **setting) == [FINISHED, FINISHED, AFTER_PREFILL]
     predicted = outcomes(requests, engine, admission="predictive", **setting)
     assert predicted == [FINISHED, FINISHED, AT_ARRIVAL]
+
+
+@engines
+@pytest.mark.parametrize("admission", ["early", "predictive"])
+def test_conductor_looks_at_the_whole_pool_and_the_node_at_itself(engine, admission):
+    """Of two decode nodes one has room for the third request, but the two together have not."""
+    requests = [(0.0, 2600, 400), (4.0, 1000, 400), (8.0, 1000, 400)]
+    limit_s = (step_s(2, 2 * 1400) + step_s(2, (3000 + 1400) // 2 + 1400)) / 2
+    setting = {"decode_nodes": 2, "tbt_limit_s": limit_s, "predicted_decode_s": 30.0}
+    assert outcomes(requests, engine, admission="baseline", **setting) == [FINISHED] * 3
+    assert outcomes(requests, engine, admission=admission, **setting) == [FINISHED, FINISHED, AT_ARRIVAL]
 
 
 @engines
@@ -96,3 +118,15 @@ def test_full_by_hand():
 def test_predicted_load_by_hand():
     decodes = [(0.0, 10), (4.0, 20), (5.0, 40), (5.1, 80)]
     assert predicted_load(decodes, at_s=5.0, decode_s=5.0) == DecodeLoad(2, 60)
+
+
+def test_load_of_a_pool_by_hand():
+    assert mean_load([DecodeLoad(2, 100), DecodeLoad(1, 0)]) == DecodeLoad(1.5, 50.0)
+
+
+def test_largest_batch_and_share_of_limits_by_hand():
+    limits = Limits(step_s=lambda sequences, tokens: sequences + tokens / 100, tbt_s=10.0, vram_tokens=250)
+    assert largest_batch(100, limits) == 2  # memory ends it
+    assert largest_batch(20, limits) == 8  # 8 + 1.6 s
+    assert share_of_limits(DecodeLoad(2, 200), limits) == 0.8
+    assert share_of_limits(DecodeLoad(8, 100), limits) == 0.9

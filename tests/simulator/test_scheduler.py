@@ -6,19 +6,34 @@ import pytest
 
 from mooncake_companion.simulator.scheduler import (
     NO_NODE,
+    DecodeCandidate,
     Estimates,
     PrefillView,
+    Prefix,
     Routing,
     candidates,
     choose,
+    choose_decode,
 )
 
-# A token takes 1 s to compute and 0.125 s to move.
-ESTIMATES = Estimates(prefill_s=lambda n, p: float(n - p), transfer_s=lambda tokens: tokens / 8)
+
+def prefill_s(input_tokens, prefix):
+    """A token takes 1 s to compute, or 1.5 s to read from SSD beside that."""
+    seconds = max(float(input_tokens - prefix.tokens), 1.5 * prefix.ssd_tokens)
+    return seconds, seconds
 
 
-def pick(routing, prefix_tokens, queue_s, *, threshold=2.0, draw=0.0):
-    view = PrefillView(input_tokens=100, prefix_tokens=prefix_tokens, queue_s=queue_s)
+ESTIMATES = Estimates(prefill_s=prefill_s, transfer_s=lambda tokens: tokens / 8)
+
+
+def view_of(prefixes, queue_s, memory=None):
+    prefixes = [p if isinstance(p, Prefix) else Prefix(p) for p in prefixes]
+    memory = prefixes if memory is None else [Prefix(tokens) for tokens in memory]
+    return PrefillView(input_tokens=100, prefixes=prefixes, memory_prefixes=memory, queue_s=queue_s)
+
+
+def pick(routing, prefix_tokens, queue_s, *, threshold=2.0, draw=0.0, memory=None):
+    view = view_of(prefix_tokens, queue_s, memory)
     fetching = threshold if routing is Routing.GLOBAL_CACHE_AWARE else math.inf
     return choose(routing, candidates(view, ESTIMATES, balancing_threshold=fetching), draw)
 
@@ -60,5 +75,27 @@ def test_random_follows_its_draw(draw, node):
 @pytest.mark.parametrize("routing", [r for r in Routing if r is not Routing.RANDOM])
 def test_of_equal_nodes_the_lowest_is_chosen_and_is_the_source(routing):
     assert pick(routing, [8, 8, 8], [1.0, 1.0, 1.0]).node == 0
-    view = PrefillView(input_tokens=100, prefix_tokens=[0, 8, 8], queue_s=[0.0] * 3)
+    view = view_of([0, 8, 8], [0.0] * 3)
     assert candidates(view, ESTIMATES, balancing_threshold=1.0)[0].source_node == 1
+
+
+def test_a_prefix_on_ssd_is_read_if_the_prefill_then_ends_no_later():
+    whole = Prefix(tokens=60, ssd_tokens=30)
+    assert pick(Routing.LOCAL_CACHE_AWARE, [whole], [0.0], memory=[30])[1:4] == (60, 0, 30)
+    slow = Prefix(tokens=60, ssd_tokens=50)
+    assert pick(Routing.LOCAL_CACHE_AWARE, [slow], [0.0], memory=[10])[1:4] == (60, 0, 50), "75 s, not 90"
+    slower = Prefix(tokens=60, ssd_tokens=59)
+    chosen = pick(Routing.LOCAL_CACHE_AWARE, [slower], [0.0], memory=[30])
+    assert chosen[1:4] == (30, 0, 0)
+    assert chosen.prefill_s == 70.0
+
+
+def test_nobody_reads_from_the_ssd_of_another_node():
+    whole = Prefix(tokens=90, ssd_tokens=10)
+    chosen = pick(Routing.GLOBAL_CACHE_AWARE, [whole, 0], [500.0, 0.0], memory=[40, 0])
+    assert (chosen.node, chosen.source_node, chosen.fetched_tokens) == (1, 0, 40)
+
+
+def test_of_decode_nodes_the_one_with_the_smallest_kv_cache_is_chosen():
+    choices = [DecodeCandidate(0, 1, 90, 1.0), DecodeCandidate(1, 9, 10, 2.0), DecodeCandidate(2, 1, 10, 2.0)]
+    assert choose_decode(choices).node == 1

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from mooncake_companion.costs import decode_step_time
 from mooncake_companion.errors import InputError
-from mooncake_companion.simulator import pool_series, simulate
+from mooncake_companion.simulator import load_series, pool_series, simulate
 from mooncake_companion.traces import Trace
 from tests.simulator.small import cluster, coupled, coupled_settings, small_settings, small_traces
 
@@ -44,7 +45,36 @@ def test_one_request_by_hand():
     assert series.iloc[-1]["finished"] == 1
 
 
+@given(small_traces(), small_settings)
+@settings(max_examples=100)
+def test_loads_end_where_they_began(trace, setting):
+    """Idle pools: nobody waits to prefill, and a decode step reads the weights alone."""
+    nodes = cluster(**setting)
+    result = simulate(trace, nodes, rng=np.random.default_rng(0))
+    loads = load_series(result, nodes, interval_s=0.75)
+    assert (loads[["prefill_load", "decode_load"]] >= 0).all(axis=None)
+    idle = decode_step_time(nodes.node, nodes.model, 0, 0, calibration=nodes.calibration) / nodes.tbt_limit_s
+    assert loads["decode_load"].min() >= idle - 1e-12
+    busy = loads["prefill_load"] * nodes.prefill_instances * nodes.ttft_limit_s
+    assert busy.max() <= np.nansum(result.first_token_s - result.arrival_s) + 1e-9
+
+
+def test_loads_by_hand():
+    """Two requests, one behind the other on the only prefill node; then both decode."""
+    nodes = cluster(prefill_nodes=1, decode_nodes=1, ttft_limit_s=10.0, tbt_limit_s=0.5)
+    requests = [(0.0, 1000, 400, [0, 1]), (0.0, 1000, 400, [2, 3]), (6.0, 10, 1, [4])]
+    result = simulate(Trace.from_requests(requests), nodes)
+    loads = load_series(result, nodes, interval_s=1.0).set_index("time_s")
+    second_s = result.first_token_s[1]
+    assert loads.loc[1.0, "prefill_load"] == pytest.approx((second_s - 1.0) / 10)
+    assert loads.loc[5.0, "prefill_load"] == 0
+    step_s = decode_step_time(nodes.node, nodes.model, 2, 2800, calibration=nodes.calibration)
+    assert loads.loc[5.0, "decode_load"] == pytest.approx(step_s / 0.5)
+
+
 def test_an_interval_must_be_positive():
     result = simulate(Trace.from_requests([(0.0, 10, 1, [0])]), cluster())
     with pytest.raises(InputError, match="interval_s"):
         pool_series(result, interval_s=0.0)
+    with pytest.raises(InputError, match="interval_s"):
+        load_series(result, cluster(), interval_s=-1.0)

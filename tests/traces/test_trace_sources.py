@@ -9,6 +9,8 @@ from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.traces import (
     Trace,
     fetch,
+    generated,
+    has_standin,
     load,
     locate,
     registered,
@@ -162,13 +164,28 @@ def test_offline_asks_nobody(conversation, server, monkeypatch):
     assert server.asked == []
 
 
-def test_a_trace_without_stand_in_says_how_to_get_it(nowhere):
-    for name in ("toolagent", "arxiv"):
-        with pytest.raises(CompanionError, match=f"companion traces fetch {name}.*MOONCAKE_TRACES") as caught:
-            load(name)
-        assert caught.value.exit_code == 1
-        with pytest.raises(CompanionError, match=f"no stand-in for the {name} trace.*MOONCAKE_TRACES"):
-            load(f"{name}-standin")
+def test_a_trace_without_stand_in_says_how_to_get_it(nowhere, monkeypatch):
+    def nothing(name):
+        raise CompanionError(f"there is no stand-in for the {name} trace")
+
+    for function in ("load_workload", "workload_path"):
+        monkeypatch.setattr(sources, function, nothing)
+    sources._standin.cache_clear()
+    with pytest.raises(CompanionError, match=r"companion traces fetch arxiv.*MOONCAKE_TRACES") as caught:
+        load("arxiv")
+    assert caught.value.exit_code == 1
+    with pytest.raises(CompanionError, match=r"no stand-in for the arxiv trace.*MOONCAKE_TRACES"):
+        load("arxiv-standin")
+
+
+def test_what_was_never_released_is_generated_under_either_name(nowhere):
+    made = load("l-eval")
+    assert made is load("l-eval-standin")
+    assert (made.name, made.origin) == ("l-eval-standin", "standin")
+    assert made.source == "l-eval-standin: a generated stand-in for the l-eval workload (seed 0)"
+    assert not set(generated()) & set(registered())
+    assert all(has_standin(name) for name in [*generated(), *registered()])
+    assert not has_standin("../workloads/l-eval")
 
 
 def test_a_stand_in_asked_for_by_name_needs_no_excuse(conversation, content, tmp_path):
@@ -198,7 +215,8 @@ def test_the_fingerprint_follows_what_would_be_loaded(conversation, content):
     before = sources_fingerprint()
     assert before == sources_fingerprint()
     assert before.startswith("conversation:standin-")
-    assert before.endswith("arxiv:absent")
+    assert "arxiv:standin-" in before
+    assert "l-eval:standin-" in before
     fetch("conversation")
     assert sources_fingerprint().startswith(f"conversation:{hashlib.sha256(content).hexdigest()[:12]} ")
 

@@ -11,7 +11,7 @@ _FIRST_WORD = "split(datum.label, ' ')[0]"
 _TWO_LINES = f"[{_FIRST_WORD}, substring(datum.label, length({_FIRST_WORD}) + 1)]"  # for narrow screens
 
 
-def ttft(table: pd.DataFrame, *, prefill_nodes: int) -> alt.LayerChart:
+def ttft(table: pd.DataFrame, *, prefill_nodes: int, name: str = "prefill-scheduling-ttft") -> alt.LayerChart:
     """Box plots of TTFT by policy, modelled above reported, with the split on a slider.
 
     Parameters
@@ -22,6 +22,8 @@ def ttft(table: pd.DataFrame, *, prefill_nodes: int) -> alt.LayerChart:
         missing upper whisker is drawn as none.
     prefill_nodes : int
         Where the slider starts.
+    name : str
+        The figure's id; "prefill-scheduling-ttft-arxiv" for the earlier report's experiment.
     """
     split = alt.param(
         name="split",
@@ -77,7 +79,7 @@ def ttft(table: pd.DataFrame, *, prefill_nodes: int) -> alt.LayerChart:
     chart = (whiskers + boxes + medians + means + labels).add_params(split).properties(height=alt.Step(24))
     return finish(
         chart,
-        name="prefill-scheduling-ttft",
+        name=name,
         description=_describe(table, prefill_nodes),
         table=table,
     )

@@ -42,6 +42,10 @@ PALETTE = {
     "local_cache_aware": "#00A600",
     "load_balancing": "#844CD9",
     "random": "#BF7C60",
+    # Ways to admit requests.
+    "baseline": "#389494",
+    "early_rejection": "#D44211",
+    "predictive_rejection": "#B613EC",
     # What a paper reports, beside what is modelled.
     "reported": "#767676",
 }

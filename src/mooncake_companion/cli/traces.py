@@ -56,7 +56,7 @@ def list_(folder: Path | None, as_json: bool) -> None:
     companion traces list
     companion traces list --json | jq '.[] | select(.path == null) | .name'
     """  # noqa: D301 - \b is for click
-    from mooncake_companion.traces import has_standin, locate, registered
+    from mooncake_companion.traces import generated, has_standin, locate, registered
 
     rows = [
         {
@@ -73,7 +73,11 @@ def list_(folder: Path | None, as_json: bool) -> None:
         }
         for trace in registered().values()
     ]
-    click.echo(json.dumps(rows, indent=2) if as_json else "\n\n".join(map(_listed, rows)))
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    click.echo("\n\n".join(map(_listed, rows)))
+    click.echo(f"\nNever released, but can be generated: {', '.join(generated())}")
 
 
 def _listed(row: Mapping[str, Any]) -> str:
@@ -190,7 +194,9 @@ def validate_(path: Path, most: int, block_tokens: int, as_json: bool) -> None:
     "--requests", type=click.IntRange(1, 10_000_000), help="How many.  [default: as the released trace]"
 )
 def generate_(name: str, output: Path, seed: int, requests: int | None) -> None:
-    """Generate a trace with the statistics of a released one and write it in the released format.
+    """Generate a trace with the statistics of a released one, or of a workload that the papers describe.
+
+    It is written in the released format.
 
     With seed 0 and no number of requests it is the very stand-in that is used where the released
     trace cannot be had.
@@ -198,14 +204,16 @@ def generate_(name: str, output: Path, seed: int, requests: int | None) -> None:
     \b
     companion traces generate conversation -o conversation-standin.jsonl
     companion traces generate synthetic -o long.jsonl --seed 7 --requests 20000
+    companion traces generate l-eval -o l-eval.jsonl
     """  # noqa: D301 - \b is for click
     import numpy as np
 
-    from mooncake_companion.traces import generate, load_workload, registered, write_jsonl
+    from mooncake_companion.traces import generate, generated, load_workload, registered, write_jsonl
 
     base = name.removesuffix("-standin")
-    if base not in registered():
-        raise InputError(f"no trace is called {name!r}; known are {', '.join(registered())}")
+    if base not in (*registered(), *generated()):
+        known = ", ".join([*registered(), *generated()])
+        raise InputError(f"no trace is called {name!r}; known are {known}")
     made = generate(load_workload(base), np.random.default_rng(seed), requests=requests)
     write_jsonl(made, output)
     click.echo(f"{output}: {len(made):,} requests, seed {seed}, SHA-256 {made.sha256}")
@@ -231,5 +239,6 @@ def fit_(trace: str, output: Path) -> None:
             f"the {trace} trace is not on this machine; a fit on its stand-in would be circular"
         )
     with replacing(output) as temporary:
-        temporary.write_text(format_workload(fit_workload(loaded)), "utf-8")
+        text = format_workload(fit_workload(loaded), made_by=f"companion traces fit {trace}")
+        temporary.write_text(text, "utf-8")
     click.echo(output)

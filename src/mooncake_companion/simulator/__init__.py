@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from mooncake_companion.simulator.overload import Admission
     from mooncake_companion.simulator.reference import Outcome
     from mooncake_companion.simulator.result import Result
-    from mooncake_companion.simulator.scheduler import Routing
-    from mooncake_companion.simulator.series import pool_series
-    from mooncake_companion.simulator.serving_path import simulate
+    from mooncake_companion.simulator.scheduler import Action, Routing
+    from mooncake_companion.simulator.series import load_series, pool_series
+    from mooncake_companion.simulator.serving_path import decisions, simulate
 
 __all__ = [
+    "Action",
     "Admission",
     "Batching",
     "Cluster",
@@ -25,11 +26,14 @@ __all__ = [
     "Outcome",
     "Result",
     "Routing",
+    "decisions",
+    "load_series",
     "pool_series",
     "simulate",
 ]
 
 _HOMES = {
+    "Action": "scheduler",
     "Admission": "overload",
     "Batching": "coupled",
     "Cluster": "cluster",
@@ -37,6 +41,8 @@ _HOMES = {
     "Outcome": "reference",
     "Result": "result",
     "Routing": "scheduler",
+    "decisions": "serving_path",
+    "load_series": "series",
     "pool_series": "series",
     "simulate": "serving_path",
 }

@@ -17,6 +17,7 @@ class Order(IntEnum):
     STEP = 2  # a decode step ends: tokens appear, sequences leave and join
     ARRIVE = 3  # a request arrives and Conductor decides, seeing what all the above left
     START = 4  # a coupled node that was idle takes up all that has arrived
+    PROBE = 5  # someone looks on
 
 
 class Clock:

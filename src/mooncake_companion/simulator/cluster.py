@@ -10,6 +10,7 @@ from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import GpuNode, load_node
 from mooncake_companion.llm import TransformerModel, load_model
 from mooncake_companion.parameters import require_positive
+from mooncake_companion.simulator.eviction import POLICIES, STORE
 from mooncake_companion.simulator.overload import Admission
 from mooncake_companion.simulator.scheduler import Routing
 
@@ -86,9 +87,26 @@ class Cluster(Deployment):
         As of every `Deployment`.
     prefill_nodes, decode_nodes : int
         Nodes of each pool. A prefill node works on one request at a time, a decode node on a batch.
+    pipeline_nodes : int
+        X: so many prefill nodes form an instance, a pipeline that works on one request in chunks
+        (FAST'25, section 3.3). It has the caches and the links of all its nodes together; where
+        prefill nodes are numbered, instances are.
+    pipeline_chunk_tokens : int
+        ``prefill_chunk``, of which the paper says only that it is above a thousand tokens.
     cache_tokens_per_node : int
         DRAM kept for KV cache on each prefill node, in tokens; whole blocks are used. The default
         is about 1 TB for LLaMA3-70B (FAST'25, section 5.3).
+    vram_cache_tokens_per_node, ssd_cache_tokens_per_node : int
+        The tiers above and below it, in tokens; 0 leaves a tier out. See `cache_tiers.NodeCache`.
+    eviction : str
+        Policy of every tier, a name in `eviction.POLICIES`, or "store" for the released store's rule.
+        Belady's optimum looks for a block's next use in the whole trace, on whatever node.
+    lease_ttl_s : float
+        Of the store's rule.
+    replicate_after_uses : int
+        A block that is fetched from another node is replicated, so that both have it from then on,
+        if so many requests have asked for it by now, this one included; before that it migrates,
+        and its source lets go of it. The default replicates always, as the paper does.
     routing : Routing
     kvcache_balancing_threshold : float
         Of Algorithm 1, at least 1; only global cache-aware routing looks at it.
@@ -110,7 +128,14 @@ class Cluster(Deployment):
 
     prefill_nodes: int
     decode_nodes: int
+    pipeline_nodes: int = 1
+    pipeline_chunk_tokens: int = 1024
     cache_tokens_per_node: int = 3_000_000
+    vram_cache_tokens_per_node: int = 0
+    ssd_cache_tokens_per_node: int = 0
+    eviction: str = "lru"
+    lease_ttl_s: float = 10.0
+    replicate_after_uses: int = 1
     routing: Routing = Routing.GLOBAL_CACHE_AWARE
     kvcache_balancing_threshold: float = 2.0
     transfer_startup_s: float = 0.0
@@ -128,16 +153,56 @@ class Cluster(Deployment):
             self,
             "prefill_nodes",
             "decode_nodes",
+            "pipeline_nodes",
+            "pipeline_chunk_tokens",
+            "replicate_after_uses",
             "ttft_limit_s",
             "tbt_limit_s",
             "predicted_decode_s",
         )
         _require_at_least(self, 1, "kvcache_balancing_threshold")
-        _require_at_least(self, 0, "transfer_startup_s", "cache_tokens_per_node")
+        _require_at_least(
+            self,
+            0,
+            "transfer_startup_s",
+            "cache_tokens_per_node",
+            "vram_cache_tokens_per_node",
+            "ssd_cache_tokens_per_node",
+            "lease_ttl_s",
+        )
+        if self.eviction not in (*POLICIES, STORE):
+            raise InputError(
+                f"Cluster.eviction must be one of {', '.join((*POLICIES, STORE))}, got {self.eviction!r}"
+            )
+        if self.prefill_nodes % self.pipeline_nodes:
+            raise InputError(
+                f"Cluster.pipeline_nodes: {self.prefill_nodes} prefill nodes cannot be shared out to "
+                f"pipelines of {self.pipeline_nodes}"
+            )
         if self.vram_tokens < 1:
             raise InputError(
                 f"Cluster.model: {self.model.title} leaves no memory for KV cache on {self.node.title}"
             )
+
+    @property
+    def prefill_instances(self) -> int:
+        """Pipelines of prefill nodes; each counts as one node for Conductor."""
+        return self.prefill_nodes // self.pipeline_nodes
+
+    @property
+    def instance_widths(self) -> list[int]:
+        """Nodes of every instance: the prefill pool's, then the decode pool's."""
+        return [self.pipeline_nodes] * self.prefill_instances + [1] * self.decode_nodes
+
+    def tier_blocks(self, block_tokens: int) -> tuple[int, int, int]:
+        """Whole blocks that each tier of a prefill instance holds, as in `cache_tiers.Tier`."""
+        tokens = (
+            self.vram_cache_tokens_per_node,
+            self.cache_tokens_per_node,
+            self.ssd_cache_tokens_per_node,
+        )
+        vram, dram, ssd = (self.pipeline_nodes * each // block_tokens for each in tokens)
+        return vram, dram, ssd
 
     @property
     def network_bytes_per_s(self) -> float:
@@ -146,8 +211,19 @@ class Cluster(Deployment):
 
     @property
     def host_link_token_s(self) -> float:
-        """Seconds that the KV cache of one token takes between DRAM and the GPUs."""
-        return self.model.kv_bytes_per_token / self.node.host_to_device_bytes_per_s
+        """Seconds that the KV cache of one token takes between DRAM and the GPUs of an instance."""
+        bytes_per_s = self.pipeline_nodes * self.node.host_to_device_bytes_per_s
+        return self.model.kv_bytes_per_token / bytes_per_s
+
+    @property
+    def ssd_token_s(self) -> float:
+        """Seconds that an instance takes to read the KV cache of one token from SSD."""
+        return self.model.kv_bytes_per_token / (self.pipeline_nodes * self.node.ssd_read_bytes_per_s)
+
+    @property
+    def hop_token_s(self) -> float:
+        """Seconds in which a stage hands the activations of one token to the next."""
+        return self.model.model_dim * self.model.element_bytes / self.network_bytes_per_s
 
     @property
     def fetch_threshold(self) -> float:

@@ -34,7 +34,7 @@ from mooncake_companion.costs import (
     prefill_seconds,
 )
 from mooncake_companion.parameters import require_positive
-from mooncake_companion.simulator.cache_tiers import LruCache
+from mooncake_companion.simulator.cache_tiers import NodeCache
 from mooncake_companion.simulator.clock import Clock, Order
 from mooncake_companion.simulator.cluster import Deployment
 from mooncake_companion.simulator.reference import Record, Request
@@ -84,8 +84,7 @@ class CoupledRun(NamedTuple):
     """The outcome of a replay: a `Record` for each request, and counters."""
 
     records: list[Record]
-    evictions: int
-    decode_steps: int
+    counters: dict[str, int]
 
 
 def replay_coupled(requests: Sequence[Request], cluster: CoupledCluster, *, block_tokens: int) -> CoupledRun:
@@ -103,8 +102,11 @@ def replay_coupled(requests: Sequence[Request], cluster: CoupledCluster, *, bloc
     for index, request in enumerate(requests):
         path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))
     path.clock.run()
-    evictions = sum(node.evictions for node in path.nodes)
-    return CoupledRun(path.records, evictions, sum(node.steps for node in path.nodes))
+    counters = {
+        "evictions": sum(node.cache.evictions for node in path.nodes),
+        "decode_steps": sum(node.steps for node in path.nodes),
+    }
+    return CoupledRun(path.records, counters)
 
 
 class _Chunk(NamedTuple):
@@ -127,9 +129,8 @@ class _Node:
     running: bool = False
     outstanding: int = 0
     steps: int = 0
-    cache: LruCache
+    cache: NodeCache
     used_blocks: int = 0
-    evictions: int = 0
 
 
 class _CoupledPath:
@@ -142,7 +143,7 @@ class _CoupledPath:
         self._cluster = cluster
         self._block_tokens = block_tokens
         self._blocks = cluster.vram_tokens // block_tokens
-        self.nodes = [_Node(cache=LruCache(self._blocks)) for _ in range(cluster.nodes)]
+        self.nodes = [_Node(cache=NodeCache([self._blocks])) for _ in range(cluster.nodes)]
         self._prefill = prefill_cost(cluster.node, cluster.model, cluster.calibration)
         self._decode = decode_cost(
             cluster.node, cluster.model, cluster.calibration, overlapping=cluster.host_overlaps
@@ -291,14 +292,18 @@ class _CoupledPath:
         """Reserve memory; the whole rest of the prompt as a chunk."""
         request, hits = self._requests[index], self._leading_hits(node, index)
         cached_tokens = self._cached_tokens(node, index)
+        prefill_s = prefill_seconds(*self._prefill, request.input_tokens, cached_tokens)
         self.records[index].choice = Candidate(
             node=self.records[index].decode_node,
             local_tokens=cached_tokens,
+            vram_tokens=cached_tokens,
+            ssd_tokens=0,
             fetched_tokens=0,
             source_node=NO_NODE,
             transfer_s=0.0,
             queue_s=self.clock.now_s - request.arrival_s,
-            prefill_s=prefill_seconds(*self._prefill, request.input_tokens, cached_tokens),
+            prefill_s=prefill_s,
+            busy_s=prefill_s,
         )
         if self._cluster.batching is not Batching.PREFIX_CACHING:
             node.reserved += self._tokens(index)
@@ -308,7 +313,6 @@ class _CoupledPath:
         node.reserved += len(request.blocks) - hits + self._answer_blocks(index)
         while len(node.cache) + node.reserved > self._blocks:
             node.cache.evict()
-            node.evictions += 1
         return _Chunk(index, cached_tokens, request.input_tokens)
 
     def _keep_blocks(self, node: _Node, index: int) -> None:
@@ -319,7 +323,7 @@ class _CoupledPath:
         node.reserved -= len(computed)
         for block in reversed(computed):
             if block not in node.cache:
-                node.cache.insert(block)
+                node.cache.keep(block)
         self._use(node, computed)
 
     def _use(self, node: _Node, blocks: Sequence[int]) -> None:

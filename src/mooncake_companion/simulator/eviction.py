@@ -1,10 +1,8 @@
-"""What goes when a cache is full: eviction policies, and the batch rule of the released store.
+"""What goes when a cache is full: eviction policies, the released store's batch rule among them.
 
 A policy orders the blocks of one cache; the cache itself decides when a block must go, and which
 blocks are in use and have to stay (pinned). All policies have one contract, `Policy`, and are
 looked up by name in `POLICIES`; `replay` counts the hits of one of them on a sequence of blocks.
-`BatchEviction` is the rule of the released Mooncake Store, which evicts ahead of need and many
-blocks at a time, so it is a cache of its own.
 
 Only the standard library is imported, so that all of this also runs in a browser.
 """
@@ -13,9 +11,9 @@ import heapq
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from mooncake_companion.errors import InputError
 
@@ -29,22 +27,43 @@ def never_pinned(block: int) -> bool:
     return False
 
 
+class Use(NamedTuple):
+    """One access to a block, with what policies may want to know of it.
+
+    Parameters
+    ----------
+    now_s : float
+        When, in seconds; only the store's leases look at it.
+    depth : int
+        Blocks before it in its prefix; only the length-aware policies look at it.
+    next_use : float
+        When the block is accessed next, on any scale that grows with time; infinite if never again.
+        Only Belady's optimum looks at it.
+    """
+
+    now_s: float = 0.0
+    depth: int = 0
+    next_use: float = math.inf
+
+
+ANY_USE = Use()
+"""For policies that look at none of it."""
+
+
 class Policy(ABC):
     """The order in which one cache gives up its blocks.
 
     The cache calls `touch` for each access to a block that it holds, and `admit` for each block
-    that it takes in; before that it makes room with `evict`. A policy never evicts by itself.
+    that it takes in; before that it makes room with `evict`, and after it asks with `surplus` what
+    else has to go. A policy never drops a block by itself.
 
     Parameters
     ----------
     capacity_blocks : int
         Most blocks that the cache holds; S3-FIFO divides it among its queues.
-    future : sequence of int, optional
-        All accesses to come, in order; only Belady's optimum needs it.
     """
 
-    def __init__(self, capacity_blocks: int, future: Sequence[int] | None = None) -> None:
-        del future
+    def __init__(self, capacity_blocks: int) -> None:
         if capacity_blocks < 0:
             raise InputError(f"capacity_blocks must not be negative, got {capacity_blocks}")
         self.capacity_blocks = capacity_blocks
@@ -58,19 +77,21 @@ class Policy(ABC):
         """Whether a block is held; this does not count as an access."""
 
     @abstractmethod
-    def admit(self, block: int, depth: int = 0) -> None:
-        """Take in a block that is not held.
-
-        `depth` is the number of blocks before it in its prefix; only `LengthAware` looks at it.
-        """
+    def admit(self, block: int, use: Use = ANY_USE) -> None:
+        """Take in a block that is not held."""
 
     @abstractmethod
-    def touch(self, block: int) -> None:
+    def touch(self, block: int, use: Use = ANY_USE) -> None:
         """Note an access to a held block."""
 
     @abstractmethod
     def evict(self, is_pinned: IsPinned = never_pinned) -> int | None:
-        """Give up a block and tell which; None if every block held is pinned."""
+        """Give up a block and tell which; None if there is none that may go."""
+
+    def surplus(self, now_s: float, is_pinned: IsPinned = never_pinned) -> Sequence[int]:
+        """Give up what has to go although there is room; nothing, but for the store's rule."""
+        del now_s, is_pinned
+        return ()
 
     @abstractmethod
     def discard(self, block: int) -> None:
@@ -80,8 +101,8 @@ class Policy(ABC):
 class Fifo(Policy):
     """First in, first out: the block that was admitted first goes first."""
 
-    def __init__(self, capacity_blocks: int, future: Sequence[int] | None = None) -> None:
-        super().__init__(capacity_blocks, future)
+    def __init__(self, capacity_blocks: int) -> None:
+        super().__init__(capacity_blocks)
         self._queue: OrderedDict[int, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -90,13 +111,14 @@ class Fifo(Policy):
     def __contains__(self, block: object) -> bool:
         return block in self._queue
 
-    def admit(self, block: int, depth: int = 0) -> None:
+    def admit(self, block: int, use: Use = ANY_USE) -> None:
         """Put the block last in the queue."""
-        del depth
+        del use
         self._queue[block] = None
 
-    def touch(self, block: int) -> None:
+    def touch(self, block: int, use: Use = ANY_USE) -> None:
         """Do nothing: only the admission counts."""
+        del block, use
 
     def evict(self, is_pinned: IsPinned = never_pinned) -> int | None:
         """Give up the first block of the queue that is not pinned."""
@@ -113,8 +135,9 @@ class Fifo(Policy):
 class Lru(Fifo):
     """Least recently used: the block whose last access is longest ago goes first."""
 
-    def touch(self, block: int) -> None:
+    def touch(self, block: int, use: Use = ANY_USE) -> None:
         """Put the block last in the queue again."""
+        del use
         self._queue.move_to_end(block)
 
 
@@ -124,8 +147,8 @@ class _Ranked(Policy):
     Ranks wait in a heap. A new rank leaves the old one in it, to be passed over when it comes up.
     """
 
-    def __init__(self, capacity_blocks: int, future: Sequence[int] | None = None) -> None:
-        super().__init__(capacity_blocks, future)
+    def __init__(self, capacity_blocks: int) -> None:
+        super().__init__(capacity_blocks)
         self._rank: dict[int, tuple[Any, ...]] = {}
         self._heap: list[tuple[tuple[Any, ...], int]] = []
         self._serial = itertools.count()
@@ -172,13 +195,14 @@ class Lfu(_Ranked):
     forgotten. Among equals the least recently used goes first.
     """
 
-    def admit(self, block: int, depth: int = 0) -> None:
+    def admit(self, block: int, use: Use = ANY_USE) -> None:
         """Count the first access."""
-        del depth
+        del use
         self._set_rank(block, (1, next(self._serial)))
 
-    def touch(self, block: int) -> None:
+    def touch(self, block: int, use: Use = ANY_USE) -> None:
         """Count one more access."""
+        del use
         self._set_rank(block, (self._rank[block][0] + 1, next(self._serial)))
 
 
@@ -195,13 +219,14 @@ class LengthAware(_Ranked):
 
     keeps_late_blocks = False
 
-    def admit(self, block: int, depth: int = 0) -> None:
+    def admit(self, block: int, use: Use = ANY_USE) -> None:
         """Count the first access, and remember the block's depth."""
-        position = depth if self.keeps_late_blocks else -depth
+        position = use.depth if self.keeps_late_blocks else -use.depth
         self._set_rank(block, (1, position, next(self._serial)))
 
-    def touch(self, block: int) -> None:
+    def touch(self, block: int, use: Use = ANY_USE) -> None:
         """Count one more access."""
+        del use
         count, position, _ = self._rank[block]
         self._set_rank(block, (count + 1, position, next(self._serial)))
 
@@ -215,28 +240,100 @@ class LengthAwareKeepingLate(LengthAware):
 class Belady(_Ranked):
     """Belady's optimum: the block whose next access is farthest ahead goes first.
 
-    No policy that admits every miss hits more on one cache. Each `admit` and `touch` uses up the
-    block's next occurrence in `future`, so there has to be one call for every access.
+    No policy that admits every miss hits more on one cache, if each `Use` tells the truth about
+    the next one. `next_uses` works that out for a plain sequence.
     """
 
-    def __init__(self, capacity_blocks: int, future: Sequence[int] | None = None) -> None:
-        super().__init__(capacity_blocks, future)
-        if future is None:
-            raise InputError("belady needs the future: all accesses to come, in order")
-        self._uses: dict[int, deque[int]] = {}
-        for time, block in enumerate(future):
-            self._uses.setdefault(block, deque()).append(time)
+    def admit(self, block: int, use: Use = ANY_USE) -> None:
+        """Note when the block is needed next."""
+        self.touch(block, use)
 
-    def admit(self, block: int, depth: int = 0) -> None:
-        """Look up when the block is needed next."""
-        del depth
-        self.touch(block)
+    def touch(self, block: int, use: Use = ANY_USE) -> None:
+        """Note when the block is needed next."""
+        self._set_rank(block, (-use.next_use, next(self._serial)))
 
-    def touch(self, block: int) -> None:
-        """Look up when the block is needed next."""
-        uses = self._uses[block]
-        uses.popleft()
-        self._set_rank(block, (-uses[0] if uses else -math.inf, next(self._serial)))
+
+class BatchEviction(_Ranked):
+    """The rule of the released Mooncake Store: evict early, and many blocks at once.
+
+    The store's master wakes every 10 ms and evicts when more than a share w of the capacity is
+    used. Its target is the share max(r, used - w + r) of the blocks whose lease has ended,
+    rounded up; those with the earliest lease go, all at once (`surplus`). A put sets the block's
+    lease to now, a read to now + TTL unless it is later already: near LRU, not LRU. When the cache
+    is full none is evicted for a put, which fails.
+
+    Source: `mooncake-store/src/master_service.cpp` of kvcache-ai/Mooncake, commit 3b5a594, and
+    experiments with release 0.3.13.post1. Left out: replicas, soft pins (and with them the lower
+    of the store's two targets), and the time until the evictor wakes, which is the caller's.
+
+    Parameters
+    ----------
+    capacity_blocks : int
+    watermark : float
+        w, a share of the capacity.
+    ratio : float
+        r, the least share of the evictable blocks that goes.
+    lease_ttl_s : float
+        Seconds for which a read protects a block.
+    """
+
+    def __init__(
+        self,
+        capacity_blocks: int,
+        *,
+        watermark: float = 0.90,
+        ratio: float = 0.05,
+        lease_ttl_s: float = 10.0,
+    ) -> None:
+        super().__init__(capacity_blocks)
+        self.watermark = watermark
+        self.ratio = ratio
+        self.lease_ttl_s = lease_ttl_s
+
+    def admit(self, block: int, use: Use = ANY_USE) -> None:
+        """Take in a block with a lease that has ended."""
+        self._set_rank(block, (use.now_s, next(self._serial)))
+
+    def touch(self, block: int, use: Use = ANY_USE) -> None:
+        """Renew the block's lease, as a read or an existence check does."""
+        lease_s = max(self._rank[block][0], use.now_s + self.lease_ttl_s)
+        self._set_rank(block, (lease_s, next(self._serial)))
+
+    def evict(self, is_pinned: IsPinned = never_pinned) -> int | None:
+        """Refuse: a full store fails the put."""
+        del is_pinned
+        return None
+
+    def is_above_watermark(self) -> bool:
+        """Whether the evictor has something to do when it wakes."""
+        return len(self) > self.watermark * self.capacity_blocks
+
+    def surplus(self, now_s: float, is_pinned: IsPinned = never_pinned) -> Sequence[int]:
+        """Evict one batch if the watermark is passed.
+
+        Parameters
+        ----------
+        now_s : float
+            A lease that ends after this protects its block.
+        is_pinned : callable
+            Blocks that stay in any case; they do not count as evictable.
+
+        Returns
+        -------
+        sequence of int
+            The blocks evicted, earliest lease first.
+        """
+        if not self.is_above_watermark():
+            return ()
+        evictable = [
+            (rank, block) for block, rank in self._rank.items() if rank[0] <= now_s and not is_pinned(block)
+        ]
+        used = len(self) / self.capacity_blocks
+        target = max(self.ratio, used - self.watermark + self.ratio)
+        victims = heapq.nsmallest(math.ceil(len(evictable) * target), evictable)
+        for _, block in victims:
+            self.discard(block)
+        return [block for _, block in victims]
 
 
 class Sieve(Policy):
@@ -247,8 +344,8 @@ class Sieve(Policy):
     passed and keeps its mark.
     """
 
-    def __init__(self, capacity_blocks: int, future: Sequence[int] | None = None) -> None:
-        super().__init__(capacity_blocks, future)
+    def __init__(self, capacity_blocks: int) -> None:
+        super().__init__(capacity_blocks)
         self._marked: dict[int, bool] = {}
         self._newer: dict[int | None, int | None] = {None: None}  # None stands before the oldest ...
         self._older: dict[int | None, int | None] = {None: None}  # ... and after the newest
@@ -260,16 +357,17 @@ class Sieve(Policy):
     def __contains__(self, block: object) -> bool:
         return block in self._marked
 
-    def admit(self, block: int, depth: int = 0) -> None:
+    def admit(self, block: int, use: Use = ANY_USE) -> None:
         """Add the block as the newest one, without a mark."""
-        del depth
+        del use
         newest = self._older[None]
         self._newer[newest] = self._older[None] = block
         self._older[block], self._newer[block] = newest, None
         self._marked[block] = False
 
-    def touch(self, block: int) -> None:
+    def touch(self, block: int, use: Use = ANY_USE) -> None:
         """Mark the block."""
+        del use
         self._marked[block] = True
 
     def evict(self, is_pinned: IsPinned = never_pinned) -> int | None:
@@ -320,8 +418,8 @@ class S3Fifo(Policy):
     THRESHOLD = 2
     ROUNDS = 3
 
-    def __init__(self, capacity_blocks: int, future: Sequence[int] | None = None) -> None:
-        super().__init__(capacity_blocks, future)
+    def __init__(self, capacity_blocks: int) -> None:
+        super().__init__(capacity_blocks)
         self._small_blocks = int(capacity_blocks * self.SMALL_SHARE)
         self._ghost_blocks = int(capacity_blocks * self.GHOST_SHARE)
         self._small: OrderedDict[int, int] = OrderedDict()  # block -> accesses
@@ -334,9 +432,9 @@ class S3Fifo(Policy):
     def __contains__(self, block: object) -> bool:
         return block in self._small or block in self._main
 
-    def admit(self, block: int, depth: int = 0) -> None:
+    def admit(self, block: int, use: Use = ANY_USE) -> None:
         """Put the block into the main queue if it is remembered, else into the small one."""
-        del depth
+        del use
         if block in self._ghost:
             del self._ghost[block]
             self._main[block] = 0
@@ -348,8 +446,9 @@ class S3Fifo(Policy):
         while len(self._ghost) > self._ghost_blocks:
             self._ghost.popitem(last=False)
 
-    def touch(self, block: int) -> None:
+    def touch(self, block: int, use: Use = ANY_USE) -> None:
         """Count an access."""
+        del use
         queue = self._small if block in self._small else self._main
         queue[block] += 1
 
@@ -399,19 +498,45 @@ POLICIES: dict[str, type[Policy]] = {
     "length-aware-keeping-late": LengthAwareKeepingLate,
     "belady": Belady,
 }
+"""Those that evict one block when its room is needed."""
+STORE = "store"
+"""Name of `BatchEviction`, which is not such a one."""
 
 
-def make_policy(name: str, capacity_blocks: int, future: Sequence[int] | None = None) -> Policy:
-    """Give a policy by its name in `POLICIES`, for one cache.
+def make_policy(name: str, capacity_blocks: int, *, lease_ttl_s: float = 10.0) -> Policy:
+    """Give a policy by its name, in `POLICIES` or `STORE`, for one cache.
+
+    Parameters
+    ----------
+    name : str
+    capacity_blocks : int
+    lease_ttl_s : float
+        Of the store's rule.
 
     Raises
     ------
     InputError
-        For an unknown name, a negative capacity, or Belady's optimum without a future.
+        For an unknown name or a negative capacity.
     """
+    if name == STORE:
+        return BatchEviction(capacity_blocks, lease_ttl_s=lease_ttl_s)
     if name not in POLICIES:
-        raise InputError(f"unknown eviction policy {name!r}; known: {', '.join(POLICIES)}")
-    return POLICIES[name](capacity_blocks, future)
+        raise InputError(f"unknown eviction policy {name!r}; known: {', '.join(POLICIES)}, {STORE}")
+    return POLICIES[name](capacity_blocks)
+
+
+def next_uses(blocks: Sequence[int]) -> list[float]:
+    """For each access of a sequence the index of the next one to the same block; infinite if none.
+
+    >>> next_uses([7, 8, 7])
+    [2, inf, inf]
+    """
+    following: dict[int, float] = {}
+    found: list[float] = []
+    for time in range(len(blocks) - 1, -1, -1):
+        found.append(following.get(blocks[time], math.inf))
+        following[blocks[time]] = time
+    return found[::-1]
 
 
 def replay(
@@ -447,7 +572,9 @@ def replay(
     >>> replay("lru", [1, 2, 3, 1, 2], capacity_blocks=2), replay("belady", [1, 2, 3, 1, 2], 2)
     (0, 1)
     """
-    cache = make_policy(policy, capacity_blocks, blocks)
+    if policy == STORE:
+        raise InputError(f"policy {STORE!r} needs times; use replay_store")
+    cache = make_policy(policy, capacity_blocks)
     if not capacity_blocks:
         return 0
     if depths is None:
@@ -455,116 +582,24 @@ def replay(
     elif len(depths) != len(blocks):
         raise InputError(f"depths has {len(depths)} entries for {len(blocks)} accesses")
     hits = 0
-    for block, depth in zip(blocks, depths, strict=True):
+    for block, depth, next_use in zip(blocks, depths, next_uses(blocks), strict=True):
+        use = Use(depth=depth, next_use=next_use)
         if block in cache:
             hits += 1
-            cache.touch(block)
-            continue
-        if len(cache) >= capacity_blocks:
-            cache.evict()
-        cache.admit(block, depth)
+            cache.touch(block, use)
+        else:
+            if len(cache) >= capacity_blocks:
+                cache.evict()
+            cache.admit(block, use)
     return hits
-
-
-class BatchEviction:
-    """A cache that evicts as the released Mooncake Store does: early, and many blocks at once.
-
-    The store's master wakes every 10 ms and evicts when more than a share w of the capacity is
-    used. Its target is the share max(r, used - w + r) of the blocks whose lease has ended,
-    rounded up; those with the earliest lease go, all at once. A put sets the block's lease to
-    now, an existence check or a read to now + TTL unless it is later already: near LRU, not LRU.
-    A put of a block that is held changes nothing. A put fails when there is no room.
-
-    Source: `mooncake-store/src/master_service.cpp` of kvcache-ai/Mooncake, commit 3b5a594, and
-    experiments with release 0.3.13.post1. Left out: replicas, soft pins (and with them the lower
-    of the store's two targets), and the time until the evictor wakes, which is the caller's.
-
-    Parameters
-    ----------
-    capacity_blocks : int
-    watermark : float
-        w, a share of the capacity.
-    ratio : float
-        r, the least share of the evictable blocks that goes.
-    lease_ttl_s : float
-        Seconds for which a read protects a block.
-    """
-
-    def __init__(
-        self,
-        capacity_blocks: int,
-        *,
-        watermark: float = 0.90,
-        ratio: float = 0.05,
-        lease_ttl_s: float = 10.0,
-    ) -> None:
-        self.capacity_blocks = capacity_blocks
-        self.watermark = watermark
-        self.ratio = ratio
-        self.lease_ttl_s = lease_ttl_s
-        self._lease: dict[int, tuple[float, int]] = {}  # block -> end in s, serial of the operation
-        self._serial = itertools.count()
-
-    def __len__(self) -> int:
-        return len(self._lease)
-
-    def __contains__(self, block: object) -> bool:
-        return block in self._lease
-
-    def exists(self, block: int, now_s: float) -> bool:
-        """Tell whether a block is held, and renew its lease as a read does."""
-        if block not in self._lease:
-            return False
-        end_s = max(self._lease[block][0], now_s + self.lease_ttl_s)
-        self._lease[block] = (end_s, next(self._serial))
-        return True
-
-    def put(self, block: int, now_s: float) -> bool:
-        """Store a block; False if there is no room, true also if it is held already."""
-        if block in self._lease:
-            return True
-        if len(self._lease) >= self.capacity_blocks:
-            return False
-        self._lease[block] = (now_s, next(self._serial))
-        return True
-
-    def is_above_watermark(self) -> bool:
-        """Whether the evictor has something to do when it wakes."""
-        return len(self._lease) > self.watermark * self.capacity_blocks
-
-    def evict(self, now_s: float, is_pinned: IsPinned = never_pinned) -> list[int]:
-        """Evict one batch.
-
-        Parameters
-        ----------
-        now_s : float
-            A lease that ends after this protects its block.
-        is_pinned : callable
-            Blocks that stay in any case; they do not count as evictable.
-
-        Returns
-        -------
-        list of int
-            The blocks evicted, earliest lease first.
-        """
-        used = len(self._lease) / self.capacity_blocks
-        target = max(self.ratio, used - self.watermark + self.ratio)
-        evictable = [
-            (lease, block)
-            for block, lease in self._lease.items()
-            if lease[0] <= now_s and not is_pinned(block)
-        ]
-        victims = heapq.nsmallest(math.ceil(len(evictable) * target), evictable)
-        for _, block in victims:
-            del self._lease[block]
-        return [block for _, block in victims]
 
 
 def replay_store(store: BatchEviction, requests: Iterable[tuple[float, Sequence[int]]]) -> int:
     """Count leading hits when requests use a store one after the other.
 
     A request asks for its blocks from the start until the first that is missing, then puts all of
-    them. Whenever the watermark is passed, the evictor is waited for.
+    them; a put of a block that is held changes nothing. Whenever the watermark is passed, the
+    evictor is waited for.
 
     Parameters
     ----------
@@ -579,12 +614,14 @@ def replay_store(store: BatchEviction, requests: Iterable[tuple[float, Sequence[
     """
     hits = 0
     for now_s, blocks in requests:
+        use = Use(now_s=now_s)
         for block in blocks:
-            if not store.exists(block, now_s):
+            if block not in store:
                 break
+            store.touch(block, use)
             hits += 1
         for block in blocks:
-            store.put(block, now_s)
-            if store.is_above_watermark():
-                store.evict(now_s)
+            if block not in store and len(store) < store.capacity_blocks:
+                store.admit(block, use)
+            store.surplus(now_s)
     return hits

@@ -7,11 +7,13 @@ What happens to a request:
 
 1. It arrives. Conductor sees every prefill node's queue and cached prefix and picks one
    (`scheduler`), and the decode node with the smallest KV cache; or it is rejected (`overload`).
-2. What its node lacks of the prefix is fetched from the node that has it, while it waits its turn.
-   Conductor's choice is carried out as decided: blocks that appear between decision and start are
-   not reused (FAST'25, section 3.2: a prefill node is told which blocks to reuse).
-3. The node computes the rest, first come, first served. Then the first token is out, and all
-   blocks are kept in the node's DRAM, where others find them.
+2. What its node lacks of the prefix is fetched from the node that has it in memory, while it waits
+   its turn. Conductor's choice is carried out as decided: blocks that appear between decision and
+   start are not reused (FAST'25, section 3.2: a prefill node is told which blocks to reuse).
+3. The node computes the rest, first come, first served; or a pipeline of nodes does, in chunks.
+   Then the first token is out, and all blocks are kept in the node's caches, where others find
+   them. A block counts as used when its use ends, then and there; one that was fetched has been
+   used at its source and, when it arrives, on its new node too.
 4. The KV cache flows to the decode node's DRAM, layer by layer during the prefill or after it, and
    is loaded into GPU memory from there.
 5. It joins the batch at the next step boundary at which there is room for its whole context, its
@@ -20,10 +22,11 @@ What happens to a request:
 
 Stated simplifications:
 
-- A prefill has its node's host link to itself, and one that needs a prefix from another node waits
-  for all of it.
-- Conductor estimates a transfer as if it had the network to itself, and does not see that a node
-  without work may still wait for a fetch.
+- A prefill has its node's host link and SSD to itself, and one that needs a prefix from another
+  node waits for all of it. Moving blocks down to SSD takes no time.
+- Conductor estimates a transfer as if it had the network to itself, and a prefill as if a pipeline
+  were empty behind its first stage; it does not see that a node without work may still wait for a
+  fetch. What pipeline stages hand on takes time, but no share of the links.
 - The stream to the decode node is one flow from the prefill's first instant, at whatever rate the
   links give: it may run ahead of the computation, and the blocks it reads are not pinned. DRAM on
   decode nodes is without bound, and nothing holds prefill back when streams pile up.
@@ -31,8 +34,9 @@ Stated simplifications:
   is done with its prefill and never loads a decode node.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -41,22 +45,36 @@ from typing import NamedTuple
 from mooncake_companion.costs import (
     decode_cost,
     decode_seconds,
+    longest_handover_seconds,
+    pipeline_seconds,
     prefill_cost,
     prefill_seconds,
-    with_host_link_seconds,
+    with_tier_seconds,
 )
-from mooncake_companion.simulator.cache_tiers import CachePool
+from mooncake_companion.simulator import pipeline
+from mooncake_companion.simulator.cache_tiers import CachePool, Held, Tier
 from mooncake_companion.simulator.clock import Clock, Order
 from mooncake_companion.simulator.cluster import Cluster
-from mooncake_companion.simulator.overload import Admission, DecodeLoad, Limits, is_full, predicted_load
+from mooncake_companion.simulator.eviction import Use
+from mooncake_companion.simulator.overload import (
+    Admission,
+    DecodeLoad,
+    Limits,
+    is_full,
+    mean_load,
+    predicted_load,
+)
 from mooncake_companion.simulator.scheduler import (
     Candidate,
+    DecodeCandidate,
     Estimates,
     PrefillView,
+    Prefix,
     candidates,
     choose,
+    choose_decode,
 )
-from mooncake_companion.simulator.transfer import Transfers
+from mooncake_companion.simulator.transfer import Transfers, link_capacities
 
 _FETCH, _STREAM, _LOAD, _TRANSFERS = range(4)
 """Numbers of a request's transfers, for ties: request * _TRANSFERS + which."""
@@ -96,11 +114,15 @@ class Record:
     outcome: Outcome = Outcome.FINISHED
     choice: Candidate | None = None
     choices: list[Candidate] = field(default_factory=list)
+    decode_choices: list[DecodeCandidate] = field(default_factory=list)
     decode_node: int = -1
+    migrated_blocks: int = 0
     fetched_s: float = float("nan")
     start_s: float = float("nan")
     first_token_s: float = float("nan")
     last_token_s: float = float("nan")
+    streamed_s: float = float("nan")
+    loaded_s: float = float("nan")
     join_s: float = float("nan")
     finish_s: float = float("nan")
     intervals_s: list[float] = field(default_factory=list)
@@ -118,12 +140,11 @@ class Record:
 class Run(NamedTuple):
     """The outcome of a replay: a `Record` for each request, and counters.
 
-    ``sent_bytes`` has the links in the order of `Transfers`, prefill nodes before decode nodes.
+    ``sent_bytes`` has the links in the order of `Transfers`, prefill instances before decode nodes.
     """
 
     records: list[Record]
-    evictions: int
-    decode_steps: int
+    counters: dict[str, int]
     sent_bytes: list[int]
 
 
@@ -139,13 +160,25 @@ def mean_of_longest_tenth(intervals_s: Sequence[float]) -> float:
     return sum(sorted(intervals_s)[-counted:]) / counted
 
 
+def _next_asked(requests: Sequence[Request]) -> list[list[float]]:
+    """For each block of each request, which request asks for it next; infinite if none does."""
+    following: dict[int, float] = {}
+    found: list[list[float]] = []
+    for index in range(len(requests) - 1, -1, -1):
+        found.append([following.get(block, math.inf) for block in requests[index].blocks])
+        following.update(dict.fromkeys(requests[index].blocks, index))
+    return found[::-1]
+
+
 def replay(
     requests: Sequence[Request],
     cluster: Cluster,
     *,
     block_tokens: int,
     draws: Sequence[float],
-    record_choices: bool = False,
+    recorded: Collection[int] = (),
+    probe_s: Sequence[float] = (),
+    probe: Callable[[float, CachePool], None] = lambda _now_s, _caches: None,
 ) -> Run:
     """Send a trace through a cluster.
 
@@ -159,22 +192,27 @@ def replay(
         Tokens in a full block.
     draws : sequence of float
         One uniform number in [0, 1) a request, for random routing.
-    record_choices : bool
-        Keep every candidate that Conductor weighed, for each request.
+    recorded : collection of int
+        Requests for which every candidate is kept that Conductor weighed.
+    probe_s : sequence of float
+        Times at which `probe` is shown the caches, after all else of that instant.
+    probe : callable
+        Given the time and the `CachePool`, which it must not change.
     """
-    path = _ServingPath(requests, cluster, block_tokens, draws, record_choices)
+    path = _ServingPath(requests, cluster, block_tokens, draws, recorded)
     for index, request in enumerate(requests):
         path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))
+    for number, time_s in enumerate(probe_s):
+        path.clock.at(time_s, Order.PROBE, number, partial(probe, time_s, path.caches))
     path.clock.run()
-    steps = sum(node.steps for node in path.decoders)
-    return Run(path.records, path.caches.evictions, steps, path.transfers.sent_bytes)
+    return Run(path.records, path.counters(), path.transfers.sent_bytes)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Prefiller:
-    """A prefill node: who is at work until when, and who waits."""
+    """A prefill node or pipeline: when its stages are done, whether the first is, and who waits."""
 
-    busy_until_s: float = 0.0
+    ends_s: list[float]
     busy: bool = False
     queue: deque[int] = field(default_factory=deque)
     queued_s: float = 0.0
@@ -205,95 +243,156 @@ class _ServingPath:
         cluster: Cluster,
         block_tokens: int,
         draws: Sequence[float],
-        record_choices: bool,
+        recorded: Collection[int],
     ) -> None:
-        nodes = cluster.prefill_nodes + cluster.decode_nodes
+        instances = cluster.prefill_instances
         self.clock = Clock()
-        self.caches = CachePool(cluster.prefill_nodes, cluster.cache_tokens_per_node // block_tokens)
-        self.transfers = Transfers(
-            self.clock, nodes, cluster.network_bytes_per_s, cluster.node.host_to_device_bytes_per_s
+        self.caches = CachePool(
+            instances, cluster.tier_blocks(block_tokens), cluster.eviction, lease_ttl_s=cluster.lease_ttl_s
         )
-        self.prefillers = [_Prefiller() for _ in range(cluster.prefill_nodes)]
+        self.transfers = Transfers(
+            self.clock,
+            link_capacities(
+                cluster.instance_widths, cluster.network_bytes_per_s, cluster.node.host_to_device_bytes_per_s
+            ),
+        )
+        self.prefillers = [_Prefiller(ends_s=[0.0] * cluster.pipeline_nodes) for _ in range(instances)]
         self.decoders = [_Decoder() for _ in range(cluster.decode_nodes)]
         self.records = [Record() for _ in requests]
         self._requests = requests
         self._cluster = cluster
         self._block_tokens = block_tokens
         self._draws = draws
-        self._record_choices = record_choices
+        self._recorded = recorded
         self._prefill_cost = prefill_cost(cluster.node, cluster.model, cluster.calibration)
         self._step_s = partial(decode_seconds, *decode_cost(cluster.node, cluster.model, cluster.calibration))
         self._limits = Limits(self._step_s, cluster.tbt_limit_s, cluster.vram_tokens)
         self._held: dict[int, list[int]] = {}
         self._fetching: set[int] = set()
         self._streamed: set[int] = set()
+        self._asked: Counter[int] = Counter()  # block -> requests so far, if anything migrates
+        self._next_asked = _next_asked(requests) if cluster.eviction == "belady" else None
+
+    def counters(self) -> dict[str, int]:
+        """What was counted so far."""
+        to_dram, from_dram = self.caches.moves(Tier.DRAM)
+        to_ssd, from_ssd = self.caches.moves(Tier.SSD)
+        return {
+            "evictions": self.caches.evictions,
+            "demoted_to_dram": to_dram,
+            "demoted_to_ssd": to_ssd,
+            "promoted_from_dram": from_dram,
+            "promoted_from_ssd": from_ssd,
+            "decode_steps": sum(node.steps for node in self.decoders),
+        }
 
     # Conductor
 
     def arrive(self, index: int) -> None:
         """Let Conductor decide, then give the request to its nodes."""
         request, record = self._requests[index], self.records[index]
-        hits = self.caches.leading_hits(request.blocks)
+        if self._cluster.replicate_after_uses > 1:
+            self._asked.update(request.blocks)
         choices = candidates(
-            self._view(request, hits),
+            self._view(request, self.caches.held(request.blocks)),
             Estimates(prefill_s=self._prefill_s, transfer_s=self._transfer_s),
             balancing_threshold=self._cluster.fetch_threshold,
         )
         choice = choose(self._cluster.routing, choices, self._draws[index])
-        decode_node = self._least_loaded_decoder()
-        record.choice, record.decode_node = choice, decode_node
-        if self._record_choices:
-            record.choices = choices
-        if self._rejects_at_arrival(request, choice, decode_node):
+        decode_choices = self._decode_candidates(request)
+        record.choice, record.decode_node = choice, choose_decode(decode_choices).node
+        if index in self._recorded:
+            record.choices, record.decode_choices = choices, decode_choices
+        if self._rejects_at_arrival(request, choice):
             record.outcome = Outcome.REJECTED_AT_ARRIVAL
             return
         if request.output_tokens > 1:
             self._assign(index, choice)
-        self._hold(index, choice.node, request.blocks[: hits[choice.node]])
-        self._fetch(index, choice, hits)
+        self._hold(index, choice.node, request.blocks[: self._blocks_of(choice.local_tokens)])
+        self._fetch(index, choice)
         prefiller = self.prefillers[choice.node]
         prefiller.queue.append(index)
-        prefiller.queued_s += choice.prefill_s
+        prefiller.queued_s += choice.busy_s
         self._start_prefill(choice.node)
 
-    def _view(self, request: Request, hits: Sequence[int]) -> PrefillView:
+    def _view(self, request: Request, held: Sequence[Held]) -> PrefillView:
         now_s = self.clock.now_s
+
+        def tokens(blocks: int) -> int:
+            return min(blocks * self._block_tokens, request.input_tokens - 1)
+
         return PrefillView(
             input_tokens=request.input_tokens,
-            prefix_tokens=[min(run * self._block_tokens, request.input_tokens - 1) for run in hits],
-            queue_s=[max(0.0, node.busy_until_s - now_s) + node.queued_s for node in self.prefillers],
+            prefixes=[Prefix(tokens(h.blocks), tokens(h.vram_blocks), tokens(h.ssd_blocks)) for h in held],
+            memory_prefixes=[Prefix(tokens(h.memory_blocks), tokens(h.memory_vram_blocks)) for h in held],
+            queue_s=[max(0.0, node.ends_s[0] - now_s) + node.queued_s for node in self.prefillers],
         )
 
-    def _prefill_s(self, input_tokens: int, cached_tokens: int) -> float:
-        compute_s = prefill_seconds(*self._prefill_cost, input_tokens, cached_tokens)
-        load_s = cached_tokens * self._cluster.host_link_token_s
-        store_s = (input_tokens - cached_tokens) * self._cluster.host_link_token_s
-        return float(with_host_link_seconds(compute_s, load_s, store_s, self._cluster.layerwise))
+    def _blocks_of(self, tokens: int) -> int:
+        return -(-tokens // self._block_tokens)
+
+    def _prefill_s(self, input_tokens: int, prefix: Prefix) -> tuple[float, float]:
+        overhead_s, token_s, pair_s = self._prefill_cost
+        stages = self._cluster.pipeline_nodes
+        compute_s = prefill_seconds(*self._prefill_cost, input_tokens, prefix.tokens)
+        if stages == 1:
+            prefill_s = self._with_tiers(compute_s, input_tokens, prefix)
+            return prefill_s, prefill_s
+        handover_s = longest_handover_seconds(
+            token_s,
+            pair_s,
+            self._cluster.hop_token_s,
+            stages,
+            input_tokens,
+            prefix.tokens,
+            self._cluster.pipeline_chunk_tokens,
+        )
+        whole_s, first_stage_s = pipeline_seconds(compute_s, overhead_s, handover_s, stages)
+        return (
+            self._with_tiers(whole_s, input_tokens, prefix),
+            self._with_tiers(first_stage_s, input_tokens, prefix),
+        )
+
+    def _with_tiers(self, compute_s: float, input_tokens: int, prefix: Prefix) -> float:
+        moves_s = self._moves_s(input_tokens, prefix)
+        return float(with_tier_seconds(compute_s, *moves_s, self._cluster.layerwise))
+
+    def _moves_s(self, input_tokens: int, prefix: Prefix) -> tuple[float, float, float]:
+        """Seconds to read from SSD, to load from DRAM and to store there."""
+        return (
+            prefix.ssd_tokens * self._cluster.ssd_token_s,
+            (prefix.tokens - prefix.vram_tokens) * self._cluster.host_link_token_s,
+            (input_tokens - prefix.tokens) * self._cluster.host_link_token_s,
+        )
 
     def _transfer_s(self, tokens: int) -> float:
         size_bytes = tokens * self._cluster.model.kv_bytes_per_token
-        return self._cluster.transfer_startup_s + size_bytes / self._cluster.network_bytes_per_s
+        bytes_per_s = self._cluster.pipeline_nodes * self._cluster.network_bytes_per_s
+        return self._cluster.transfer_startup_s + size_bytes / bytes_per_s
 
-    def _least_loaded_decoder(self) -> int:
-        """The node whose KV cache would be smallest with all that it was given.
+    def _decode_candidates(self, request: Request) -> list[DecodeCandidate]:
+        choices = []
+        for node, decoder in enumerate(self.decoders):
+            batch = decoder.assigned_sequences + 1, decoder.assigned_tokens + request.input_tokens
+            choices.append(DecodeCandidate(node, *batch, self._step_s(*batch)))
+        return choices
 
-        FAST'25 does not say how it is chosen; of the rules tried, Figure 15 agrees with this one.
-        """
-        return min(range(len(self.decoders)), key=lambda node: self.decoders[node].assigned_tokens)
-
-    def _rejects_at_arrival(self, request: Request, choice: Candidate, decode_node: int) -> bool:
-        admission, decoder = self._cluster.admission, self.decoders[decode_node]
+    def _rejects_at_arrival(self, request: Request, choice: Candidate) -> bool:
+        admission = self._cluster.admission
         if admission is Admission.NONE:
             return False
         if choice.ttft_s > self._cluster.ttft_limit_s:
             return True
         if admission is Admission.BASELINE or request.output_tokens == 1:
             return False
-        load = decoder.present
         if admission is Admission.PREDICTIVE:
-            joined_s = self.clock.now_s + choice.ttft_s
-            load = predicted_load(list(decoder.decodes.values()), joined_s, self._cluster.predicted_decode_s)
-        return is_full(load, request.input_tokens + request.output_tokens, self._limits)
+            joined_s, decode_s = self.clock.now_s + choice.ttft_s, self._cluster.predicted_decode_s
+            loads = [
+                predicted_load(list(node.decodes.values()), joined_s, decode_s) for node in self.decoders
+            ]
+        else:
+            loads = [node.present for node in self.decoders]
+        return is_full(mean_load(loads), request.input_tokens + request.output_tokens, self._limits)
 
     def _assign(self, index: int, choice: Candidate) -> None:
         request, decoder = self._requests[index], self.decoders[self.records[index].decode_node]
@@ -310,17 +409,23 @@ class _ServingPath:
 
     # Prefill
 
-    def _fetch(self, index: int, choice: Candidate, hits: Sequence[int]) -> None:
+    def _fetch(self, index: int, choice: Candidate) -> None:
         if not choice.fetched_tokens:
             return
-        reused = self._requests[index].blocks[: hits[choice.source_node]]
-        missing = reused[hits[choice.node] :]
+        local = self._blocks_of(choice.local_tokens)
+        reused = self._requests[index].blocks[: self._blocks_of(choice.reused_tokens)]
+        missing = reused[local:]
+        hot = self._hot_blocks(missing)
+        self.records[index].migrated_blocks = len(missing) - hot
         self.caches.pin(choice.source_node, missing)
         self._fetching.add(index)
 
         def arrived() -> None:
+            uses = self._uses(index, len(reused))
             self.caches.unpin(choice.source_node, missing)
-            self.caches.store(choice.node, reused)
+            self.caches.touch(choice.source_node, missing[:hot], uses[local : local + hot])
+            self.caches.drop(choice.source_node, missing[hot:])
+            self.caches.store(choice.node, reused, uses)
             self._hold(index, choice.node, missing)
             self._fetching.discard(index)
             self.records[index].fetched_s = self.clock.now_s
@@ -328,6 +433,19 @@ class _ServingPath:
 
         size_bytes = choice.fetched_tokens * self._cluster.model.kv_bytes_per_token
         self._send(index, _FETCH, choice.source_node, choice.node, size_bytes, arrived)
+
+    def _hot_blocks(self, blocks: Sequence[int]) -> int:
+        """How many of the leading blocks were asked for often enough to be replicated."""
+        least = self._cluster.replicate_after_uses
+        if least == 1:
+            return len(blocks)
+        return next((k for k, block in enumerate(blocks) if self._asked[block] < least), len(blocks))
+
+    def _uses(self, index: int, blocks: int) -> list[Use]:
+        """The use that is made now of each of a request's first blocks."""
+        following = self._next_asked[index] if self._next_asked else [math.inf] * blocks
+        now_s = self.clock.now_s
+        return [Use(now_s, depth, following[depth]) for depth in range(blocks)]
 
     def _hold(self, index: int, node: int, blocks: Sequence[int]) -> None:
         """Pin what the node has of a prefix until the request's prefill ends."""
@@ -343,19 +461,46 @@ class _ServingPath:
         index = prefiller.queue.popleft()
         choice = self._choice(index)
         prefiller.busy = True
-        prefiller.queued_s = prefiller.queued_s - choice.prefill_s if prefiller.queue else 0.0
-        prefiller.busy_until_s = self.clock.now_s + choice.prefill_s
+        prefiller.queued_s = prefiller.queued_s - choice.busy_s if prefiller.queue else 0.0
         self.records[index].start_s = self.clock.now_s
-        self.clock.at(prefiller.busy_until_s, Order.PREFILL, node, partial(self._end_prefill, index))
+        if self._cluster.pipeline_nodes == 1:
+            prefiller.ends_s[0] = self.clock.now_s + choice.prefill_s
+        else:
+            self._advance_pipeline(index, choice)
+            free = len(self.prefillers) + node
+            self.clock.at(prefiller.ends_s[0], Order.PREFILL, free, partial(self._free, node))
+        self.clock.at(prefiller.ends_s[-1], Order.PREFILL, node, partial(self._end_prefill, index))
         if self._cluster.kv_streaming and self._requests[index].output_tokens > 1:
             self._stream(index)
+
+    def _advance_pipeline(self, index: int, choice: Candidate) -> None:
+        request, ends_s, now_s = self._requests[index], self.prefillers[choice.node].ends_s, self.clock.now_s
+        prefix = Prefix(choice.reused_tokens, choice.vram_tokens, choice.ssd_tokens)
+        read_s, load_s, store_s = self._moves_s(request.input_tokens, prefix)
+        layerwise = self._cluster.layerwise
+        pipeline.advance(
+            ends_s,
+            now_s if layerwise else now_s + (read_s + load_s),
+            *self._prefill_cost,
+            self._cluster.hop_token_s,
+            request.input_tokens,
+            prefix.tokens,
+            self._cluster.pipeline_chunk_tokens,
+        )
+        moved_s = now_s + max(read_s, load_s, store_s)
+        for stage, end_s in enumerate(ends_s):
+            ends_s[stage] = max(end_s, moved_s) if layerwise else end_s + store_s
+
+    def _free(self, node: int) -> None:
+        """The first stage of a pipeline can take up the next request."""
+        self.prefillers[node].busy = False
+        self._start_prefill(node)
 
     def _end_prefill(self, index: int) -> None:
         request, record, choice = self._requests[index], self.records[index], self._choice(index)
         record.first_token_s = record.last_token_s = self.clock.now_s
-        self.prefillers[choice.node].busy = False
         self.caches.unpin(choice.node, self._held.pop(index))
-        self.caches.store(choice.node, request.blocks)
+        self.caches.store(choice.node, request.blocks, self._uses(index, len(request.blocks)))
         if request.output_tokens == 1:
             record.finish_s = self.clock.now_s
         elif self._rejects_after_prefill(index):
@@ -363,10 +508,11 @@ class _ServingPath:
             self._release(index)
         else:
             self._enter_decoder(index)
-        self._start_prefill(choice.node)
+        if self._cluster.pipeline_nodes == 1:
+            self._free(choice.node)
 
     def _rejects_after_prefill(self, index: int) -> bool:
-        if self._cluster.admission is not Admission.BASELINE:
+        if self._cluster.admission is Admission.NONE:
             return False
         request, decoder = self._requests[index], self.decoders[self.records[index].decode_node]
         return is_full(decoder.present, request.input_tokens + request.output_tokens, self._limits)
@@ -385,10 +531,11 @@ class _ServingPath:
 
     def _stream(self, index: int) -> None:
         record = self.records[index]
-        target = self._cluster.prefill_nodes + record.decode_node
+        target = len(self.prefillers) + record.decode_node
 
         def arrived() -> None:
             self._streamed.add(index)
+            record.streamed_s = self.clock.now_s
             if record.first_token_s == record.first_token_s and record.outcome is Outcome.FINISHED:
                 self._load(index)
 
@@ -398,6 +545,7 @@ class _ServingPath:
         node = self.records[index].decode_node
 
         def loaded() -> None:
+            self.records[index].loaded_s = self.clock.now_s
             decoder = self.decoders[node]
             decoder.waiting.append(index)
             if not decoder.stepping:
@@ -405,7 +553,7 @@ class _ServingPath:
                 self.clock.at(self.clock.now_s, Order.STEP, node, partial(self._boundary, node))
 
         number = index * _TRANSFERS + _LOAD
-        self.transfers.load(number, self._cluster.prefill_nodes + node, self._kv_bytes(index), loaded)
+        self.transfers.load(number, len(self.prefillers) + node, self._kv_bytes(index), loaded)
 
     def _send(
         self, index: int, which: int, source: int, target: int, size_bytes: int, arrived: Callable[[], None]

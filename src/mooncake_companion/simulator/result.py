@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from mooncake_companion.simulator.reference import Outcome
+from mooncake_companion.simulator.scheduler import Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,6 +24,8 @@ class Result:
         When a prefix from another node was there; NaN where none was fetched.
     start_s, first_token_s : array of float64
         When the prefill began, and ended with the first token.
+    streamed_s, loaded_s : array of float64
+        When the KV cache was in the decode node's DRAM, and in its GPU memory.
     join_s, finish_s : array of float64
         When the request joined a decode batch, and had its last token.
     tbt_s : array of float64
@@ -30,21 +33,29 @@ class Result:
         behind the first token; NaN with fewer than three tokens.
     prefill_s : array of float64
         Computation of the prefill, in seconds, as Conductor estimated and the node took it.
-    input_tokens, output_tokens, local_tokens, fetched_tokens : array of int64
+    input_tokens, output_tokens, local_tokens, fetched_tokens : array of int
         Prompt; answer; reused from the node's own cache; reused after a fetch from another node.
-    prefill_node, source_node, decode_node : array of int64
+    vram_tokens, ssd_tokens : array of int
+        Parts of ``local_tokens`` that lay in GPU memory and on SSD.
+    migrated_blocks : array of int
+        Fetched blocks that their source was to let go of.
+    prefill_node, source_node, decode_node : array of int
         Where it ran, which node it fetched from, and where it decoded.
-    outcome : array of int64
+    outcome : array of int
         Values of `Outcome`.
     counters : dict of int
-        ``evictions`` (blocks), ``decode_steps``, and bytes by link: ``fetched_bytes``,
-        ``streamed_bytes`` (prefill to decode node), ``loaded_bytes`` (DRAM to GPU memory there).
+        Blocks: ``evictions`` (for want of room, off the node), ``demoted_to_dram``,
+        ``demoted_to_ssd``, ``promoted_from_dram``, ``promoted_from_ssd``. ``decode_steps``. Bytes by
+        link: ``fetched_bytes``, ``streamed_bytes`` (prefill to decode node), ``loaded_bytes`` (DRAM
+        to GPU memory there). Coupled nodes have no tiers and no links.
     """
 
     arrival_s: np.ndarray
     fetched_s: np.ndarray
     start_s: np.ndarray
     first_token_s: np.ndarray
+    streamed_s: np.ndarray
+    loaded_s: np.ndarray
     join_s: np.ndarray
     finish_s: np.ndarray
     tbt_s: np.ndarray
@@ -52,7 +63,10 @@ class Result:
     input_tokens: np.ndarray
     output_tokens: np.ndarray
     local_tokens: np.ndarray
+    vram_tokens: np.ndarray
+    ssd_tokens: np.ndarray
     fetched_tokens: np.ndarray
+    migrated_blocks: np.ndarray
     prefill_node: np.ndarray
     source_node: np.ndarray
     decode_node: np.ndarray
@@ -78,6 +92,14 @@ class Result:
         return self.local_tokens + self.fetched_tokens
 
     @property
+    def action(self) -> np.ndarray:
+        """Values of `Action`: what was done for each prompt's start; empty where none was prefilled."""
+        actions = np.where(self.cached_tokens > 0, Action.HYDRATE.value, Action.RECOMPUTE.value)
+        actions = np.where(self.fetched_tokens > 0, Action.REPLICATE.value, actions)
+        actions = np.where(self.migrated_blocks > 0, Action.MIGRATE.value, actions)
+        return np.where(self.outcome == Outcome.REJECTED_AT_ARRIVAL, "", actions)
+
+    @property
     def hit_ratio(self) -> float:
         """Share of the prompt tokens of all prefilled requests that was reused."""
         prefilled = self.outcome != Outcome.REJECTED_AT_ARRIVAL
@@ -93,5 +115,5 @@ class Result:
     def frame(self) -> pd.DataFrame:
         """All columns, and the times derived from them, as a table with a row a request."""
         columns = [f.name for f in dataclasses.fields(self) if f.name != "counters"]
-        derived = ["ttft_s", "wait_s", "cached_tokens"]
+        derived = ["ttft_s", "wait_s", "cached_tokens", "action"]
         return pd.DataFrame({name: getattr(self, name) for name in columns + derived})

@@ -1,9 +1,15 @@
 """Load of the pools over time, counted from a `Result`."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 
+from mooncake_companion.costs import decode_step_time
 from mooncake_companion.errors import InputError
+from mooncake_companion.simulator.cluster import Cluster
+from mooncake_companion.simulator.overload import DecodeLoad, Limits, share_of_limits
+from mooncake_companion.simulator.reference import Outcome
 from mooncake_companion.simulator.result import Result
 
 _STAGES = {
@@ -55,6 +61,72 @@ def pool_series(result: Result, *, interval_s: float = 15.0) -> pd.DataFrame:
     columns["finished"] = _until(result.finish_s, times_s)
     columns["rejected"] = _until(rejected_s, times_s)
     return pd.DataFrame(columns)
+
+
+def load_series(result: Result, cluster: Cluster, *, interval_s: float = 15.0) -> pd.DataFrame:
+    """Load of both pools as Conductor measures it: predicted times over their limits.
+
+    Parameters
+    ----------
+    result : Result
+    cluster : Cluster
+        What the trace was sent through.
+    interval_s : float
+        Seconds between two rows; the default is that of arXiv 2407.00079, Figure 9.
+
+    Returns
+    -------
+    DataFrame
+        ``time_s``, from 0 until the last arrival; ``prefill_load``: how long the last request that a
+        node was given has still to wait for its first token, over the TTFT limit; ``decode_load``:
+        what `overload.share_of_limits` says of the requests that have their first token. Both are
+        means over the nodes of the pool; 1 is the limit.
+
+    Raises
+    ------
+    InputError
+        If `interval_s` is not above zero.
+
+    Notes
+    -----
+    arXiv 2407.00079, section 7.1: load is the predicted greatest TTFT and TBT on an instance, over
+    their limits. Which requests count is not said there.
+    """
+    if not interval_s > 0:
+        raise InputError(f"interval_s must be above 0 s, got {interval_s!r}")
+    times_s = np.arange(0, result.arrival_s.max(initial=0) + interval_s, interval_s)
+    prefill = [
+        _wait_s(result, node, times_s) / cluster.ttft_limit_s for node in range(cluster.prefill_instances)
+    ]
+    step_s = partial(decode_step_time, cluster.node, cluster.model, calibration=cluster.calibration)
+    limits = Limits(step_s, cluster.tbt_limit_s, cluster.vram_tokens)
+    decode = [_decode_shares(result, node, times_s, limits) for node in range(cluster.decode_nodes)]
+    return pd.DataFrame(
+        {
+            "time_s": times_s,
+            "prefill_load": np.mean(prefill, axis=0),
+            "decode_load": np.mean(decode, axis=0),
+        }
+    )
+
+
+def _wait_s(result: Result, node: int, times_s: np.ndarray) -> np.ndarray:
+    """Seconds until a prefill node has done what it was given, at each time."""
+    given = result.prefill_node == node
+    done_s = np.maximum.accumulate(np.concatenate([[0.0], result.first_token_s[given]]))
+    last = np.searchsorted(result.arrival_s[given], times_s, side="right")
+    return np.maximum(done_s[last] - times_s, 0.0)
+
+
+def _decode_shares(result: Result, node: int, times_s: np.ndarray, limits: Limits) -> list[float]:
+    """How near to its limits a decode node is, at each time."""
+    given = (result.decode_node == node) & (result.outcome == Outcome.FINISHED) & (result.output_tokens > 1)
+    began_s, ended_s = result.first_token_s[given], result.finish_s[given]
+    tokens = (result.input_tokens + result.output_tokens)[given]
+    sequences = _until(began_s, times_s) - _until(ended_s, times_s)
+    total = _until(began_s, times_s, tokens) - _until(ended_s, times_s, tokens)
+    loads = zip(sequences.tolist(), total.tolist(), strict=True)
+    return [share_of_limits(DecodeLoad(*load), limits) for load in loads]
 
 
 def _spans(

@@ -1,9 +1,10 @@
 """From a trace and a cluster to a `Result`: the one call that everything above uses."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.simulator.cluster import Cluster, Deployment
@@ -17,12 +18,17 @@ _NOTED = (
     "fetched_s",
     "start_s",
     "first_token_s",
+    "streamed_s",
+    "loaded_s",
     "join_s",
     "finish_s",
     "tbt_s",
     "prefill_s",
     "local_tokens",
+    "vram_tokens",
+    "ssd_tokens",
     "fetched_tokens",
+    "migrated_blocks",
     "prefill_node",
     "source_node",
     "decode_node",
@@ -61,10 +67,73 @@ def simulate(
     _check_fit(trace, cluster)
     if isinstance(cluster, CoupledCluster):
         return _coupled_by_fast(trace, cluster) if engine == "fast" else _coupled_by_reference(trace, cluster)
+    draws = _draws(trace, cluster, rng)
+    return _by_fast(trace, cluster, draws) if engine == "fast" else _by_reference(trace, cluster, draws)
+
+
+class Decisions(NamedTuple):
+    """What Conductor weighed: tables with a row for each request and candidate.
+
+    Parameters
+    ----------
+    prefill : DataFrame
+        ``request``, ``chosen``, and the fields of `scheduler.Candidate` with their sum ``ttft_s``.
+    decode : DataFrame
+        ``request``, ``chosen``, and the fields of `scheduler.DecodeCandidate`.
+    """
+
+    prefill: pd.DataFrame
+    decode: pd.DataFrame
+
+
+def decisions(
+    trace: Trace,
+    cluster: Cluster,
+    requests: Collection[int],
+    *,
+    rng: np.random.Generator | None = None,
+) -> Decisions:
+    """Every candidate, with every term, of some requests' decisions, after all that came before them.
+
+    Parameters
+    ----------
+    trace : Trace
+    cluster : Cluster
+    requests : collection of int
+        Which requests, counted from 0 in the order of the trace.
+    rng : numpy.random.Generator, optional
+        As for `simulate`.
+
+    Raises
+    ------
+    InputError
+        As `simulate`; or if the trace has no such request.
+    """
+    for request in requests:
+        if not 0 <= request < len(trace):
+            raise InputError(f"{trace.name} has no request {request}; expected 0 to {len(trace) - 1}")
+    head = trace.head(max(requests, default=0) + 1)
+    _check_fit(head, cluster)
+    draws = _draws(head, cluster, rng).tolist()
+    run = replay(
+        requests_of(head), cluster, block_tokens=trace.block_tokens, draws=draws, recorded=set(requests)
+    )
+    prefill, decode = [], []
+    for request in sorted(set(requests)):
+        record = run.records[request]
+        for choice in record.choices:
+            row = {"request": request, "chosen": choice == record.choice, **choice._asdict()}
+            prefill.append(row | {"ttft_s": choice.ttft_s})
+        for other in record.decode_choices:
+            chosen = other.node == record.decode_node
+            decode.append({"request": request, "chosen": chosen, **other._asdict()})
+    return Decisions(pd.DataFrame(prefill), pd.DataFrame(decode))
+
+
+def _draws(trace: Trace, cluster: Cluster, rng: np.random.Generator | None) -> np.ndarray:
     if cluster.routing is Routing.RANDOM and rng is None:
         raise InputError("random routing needs rng, a numpy.random.Generator")
-    draws = np.zeros(len(trace)) if rng is None else rng.random(len(trace))
-    return _by_fast(trace, cluster, draws) if engine == "fast" else _by_reference(trace, cluster, draws)
+    return np.zeros(len(trace)) if rng is None else rng.random(len(trace))
 
 
 def _check_fit(trace: Trace, cluster: Deployment) -> None:
@@ -90,13 +159,12 @@ def requests_of(trace: Trace) -> list[Request]:
 
 def _by_reference(trace: Trace, cluster: Cluster, draws: np.ndarray) -> Result:
     run = replay(requests_of(trace), cluster, block_tokens=trace.block_tokens, draws=draws.tolist())
-    counters = {"evictions": run.evictions, "decode_steps": run.decode_steps}
-    return _result(trace, run.records, counters | _bytes_by_link(run.sent_bytes, cluster))
+    return _result(trace, run.records, run.counters | _bytes_by_link(run.sent_bytes, cluster))
 
 
 def _coupled_by_reference(trace: Trace, cluster: CoupledCluster) -> Result:
     run = replay_coupled(requests_of(trace), cluster, block_tokens=trace.block_tokens)
-    return _result(trace, run.records, {"evictions": run.evictions, "decode_steps": run.decode_steps})
+    return _result(trace, run.records, run.counters)
 
 
 def _result(trace: Trace, records: Sequence[Record], counters: dict[str, int]) -> Result:
@@ -118,11 +186,16 @@ def _row(record: Record) -> dict[str, float | int]:
         "fetched_s": record.fetched_s,
         "start_s": record.start_s,
         "first_token_s": record.first_token_s,
+        "streamed_s": record.streamed_s,
+        "loaded_s": record.loaded_s,
         "join_s": record.join_s,
         "finish_s": record.finish_s,
         "tbt_s": record.tbt_s,
         "prefill_s": choice.prefill_s if prefilled else np.nan,
         "local_tokens": choice.local_tokens if prefilled else 0,
+        "vram_tokens": choice.vram_tokens if prefilled else 0,
+        "ssd_tokens": choice.ssd_tokens if prefilled else 0,
+        "migrated_blocks": record.migrated_blocks,
         "fetched_tokens": choice.fetched_tokens if prefilled else 0,
         "prefill_node": choice.node if prefilled else NO_NODE,
         "source_node": choice.source_node if prefilled else NO_NODE,
@@ -132,11 +205,12 @@ def _row(record: Record) -> dict[str, float | int]:
 
 
 def _bytes_by_link(sent_bytes: Sequence[int] | np.ndarray, cluster: Cluster) -> dict[str, int]:
-    nodes = cluster.prefill_nodes + cluster.decode_nodes
+    instances = cluster.prefill_instances
+    nodes = instances + cluster.decode_nodes
     ingress, loads = sent_bytes[nodes : 2 * nodes], sent_bytes[2 * nodes : 3 * nodes]
     return {
-        "fetched_bytes": int(sum(ingress[: cluster.prefill_nodes])),
-        "streamed_bytes": int(sum(ingress[cluster.prefill_nodes :])),
+        "fetched_bytes": int(sum(ingress[:instances])),
+        "streamed_bytes": int(sum(ingress[instances:])),
         "loaded_bytes": int(sum(loads)),
     }
 
@@ -191,7 +265,7 @@ def _noted(requests: np.ndarray) -> dict[str, np.ndarray]:
     turned_away = requests["outcome"] == Outcome.REJECTED_AT_ARRIVAL
     for name in ("prefill_node", "source_node", "decode_node"):
         noted[name][turned_away] = NO_NODE
-    for name in ("local_tokens", "fetched_tokens"):
+    for name in ("local_tokens", "vram_tokens", "ssd_tokens", "fetched_tokens"):
         noted[name][turned_away] = 0
     noted["prefill_s"][turned_away] = np.nan
     return noted

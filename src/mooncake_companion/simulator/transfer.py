@@ -1,8 +1,8 @@
 """Transfers: flows that share the nodes' links, max–min fair. Standard library only.
 
-Each node has three links: egress and ingress of its network, and host to device. A flow takes
-one or two of them. Progressive filling: the link that can give least to each of its flows gives
-them that; what they leave free elsewhere is shared by the rest; and so on.
+Each node, or instance of several, has three links: egress and ingress of its network, and host to
+device. A flow takes one or two of them. Progressive filling: the link that can give least to each of
+its flows gives them that; what they leave free elsewhere is shared by the rest; and so on.
 """
 
 import math
@@ -52,12 +52,16 @@ def fair_rates(
                     users[link] -= 1
 
 
-def link_capacities(nodes: int, network_bytes_per_s: float, host_to_device_bytes_per_s: float) -> list[float]:
+def link_capacities(
+    widths: Sequence[int], network_bytes_per_s: float, host_to_device_bytes_per_s: float
+) -> list[float]:
     """Capacity of every link, in bytes/s: egress, ingress, host to device, and one without bound.
 
-    Node k has the links k, nodes + k and 2 nodes + k; link 3 nodes is the unbounded one.
+    Instance k of n has the links k, n + k and 2 n + k; link 3 n is the unbounded one. An instance of
+    several nodes (its width) has the links of all of them together.
     """
-    return [network_bytes_per_s] * (2 * nodes) + [host_to_device_bytes_per_s] * nodes + [math.inf]
+    network = [width * network_bytes_per_s for width in widths]
+    return [*network, *network, *(width * host_to_device_bytes_per_s for width in widths), math.inf]
 
 
 class Flow:
@@ -82,17 +86,14 @@ class Transfers:
     Parameters
     ----------
     clock : Clock
-    nodes : int
-    network_bytes_per_s, host_to_device_bytes_per_s : float
-        Capacity of each node's links; see `link_capacities` for their numbers.
+    capacities : sequence of float
+        Of all links, as of `link_capacities`, in bytes/s.
     """
 
-    def __init__(
-        self, clock: Clock, nodes: int, network_bytes_per_s: float, host_to_device_bytes_per_s: float
-    ) -> None:
+    def __init__(self, clock: Clock, capacities: Sequence[float]) -> None:
         self._clock = clock
-        self._nodes = nodes
-        self._capacities = link_capacities(nodes, network_bytes_per_s, host_to_device_bytes_per_s)
+        self._nodes = len(capacities) // 3
+        self._capacities = capacities
         self._flows: list[Flow] = []
         self.sent_bytes = [0] * len(self._capacities)
 

@@ -3,8 +3,10 @@
 from mooncake_companion.traces.generator import generate
 from mooncake_companion.traces.read import Problem, read_jsonl, validate_jsonl, write_jsonl
 from mooncake_companion.traces.sources import (
+    STANDIN_SEED,
     RegisteredTrace,
     fetch,
+    generated,
     has_standin,
     load,
     locate,
@@ -21,10 +23,12 @@ from mooncake_companion.traces.trace import (
     make_trace,
     tick_s,
 )
-from mooncake_companion.traces.workload import Workload, load_workload
+from mooncake_companion.traces.workload import Kind, Workload, load_workload
 
 __all__ = [
     "BLOCK_TOKENS",
+    "STANDIN_SEED",
+    "Kind",
     "Problem",
     "RegisteredTrace",
     "Trace",
@@ -32,6 +36,7 @@ __all__ = [
     "describe",
     "fetch",
     "generate",
+    "generated",
     "has_standin",
     "infinite_cache_hit_ratio",
     "infinite_cache_leading_hits",

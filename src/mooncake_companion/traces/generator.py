@@ -1,30 +1,24 @@
 """Make a trace from a workload's statistics."""
 
-import math
-from bisect import bisect_left
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mooncake_companion.traces.trace import BLOCK_TOKENS, Floats, Ints, Trace, make_trace
 from mooncake_companion.traces.workload import (
-    CLASS_LEVELS,
-    LEVELS,
     TURN_CLASSES,
+    Kind,
+    Row,
     Workload,
     at_levels,
-    length_class,
+    by_class,
     turn_class,
 )
 
-_BLOCKS_PER_E_FOLD = 8.0
-"""When a parent is chosen: a miss in length by so many blocks weighs as one in age by a factor e."""
+T = TypeVar("T")
 
-_E_FOLDS_PER_TURN_CLASS = 0.3
-"""And a miss by one turn class weighs as one in age by so many factors of e."""
-
-_MOST_CHANGE = 0.1
-"""Share of its length by which a request may change to fit the one that it continues."""
+_NOBODY = -1
 
 
 def generate(
@@ -37,33 +31,40 @@ def generate(
 ) -> Trace:
     """Make a trace with the statistics of a workload.
 
-    Lengths are drawn by strata (one draw from each of as many equal parts of the distribution as
-    there are requests), so that the length quantiles hardly vary from seed to seed; what is
-    reused, from whom and when varies freely. Each continuation shares its leading blocks with
-    one earlier request, which it then succeeds: what comes later continues the continuation.
+    Each request begins a session or continues one (see `Kind`); a continuation is as long as what
+    it shares and what it adds. Where the workload gives the lengths of all prompts, the request of
+    each rank then gets the length of that rank, so that the quantiles hardly vary from seed to
+    seed; who shares what with whom stays.
 
     Parameters
     ----------
     workload : Workload
     rng : numpy.random.Generator
     requests : int, optional
-        As many as the workload was fitted on, if not given; the duration changes in proportion.
+        The workload's number, if not given; the duration changes in proportion.
     name, source : str, optional
         See `Trace`.
 
     Returns
     -------
     Trace
-        With origin ``"standin"`` and ids numbered in the order of their first use.
+        With origin ``"standin"``; blocks of system prompts have the lowest ids, the others are
+        numbered in the order of their first use.
     """
     count = workload.requests if requests is None else requests
     arrival_s = _arrivals(workload, count, rng)
-    u = _lengths(workload, arrival_s, rng)
-    classes = length_class(u)
-    input_tokens = np.maximum(np.rint(at_levels(LEVELS, workload.input_tokens, u)).astype(np.int64), 1)
-    output_tokens = _by_class(workload.output_tokens, classes, _strata(count, rng))
-    plan = _Plan(workload, arrival_s, input_tokens, classes, rng)
-    blocks = _share(workload, arrival_s, input_tokens, plan)
+    input_tokens = np.empty(count, dtype=np.int64)
+    output_tokens = np.empty(count, dtype=np.int64)
+    blocks: list[list[int]] = [[] for _ in range(count)]
+    kind_of = _kinds(workload, count, rng)
+    prompt_ids = 0
+    for k, kind in enumerate(workload.kinds):
+        mine = np.flatnonzero(kind_of == k)
+        sessions = _Sessions(kind, arrival_s[mine], rng)
+        input_tokens[mine] = sessions.tokens
+        output_tokens[mine] = _outputs(kind, sessions.tokens, rng)
+        prompt_ids = sessions.share(blocks, mine, prompt_ids)
+    _number(blocks, prompt_ids)
     name = name or f"{workload.name}-standin"
     return make_trace(
         name=name,
@@ -71,188 +72,264 @@ def generate(
         source=source or f"{name}: a generated stand-in for the {workload.name} trace",
         arrival_s=arrival_s,
         input_tokens=input_tokens,
-        output_tokens=np.maximum(np.rint(output_tokens).astype(np.int64), 1),
+        output_tokens=output_tokens,
         block_ids=[i for ids in blocks for i in ids],
         block_offsets=np.cumsum([0, *map(len, blocks)]),
     )
 
 
-def _strata(count: int, rng: np.random.Generator) -> Floats:
-    """Numbers in [0, 1), one from each of `count` equal parts, in random order."""
-    return np.asarray((rng.permutation(count) + rng.random(count)) / count)
-
-
-def _lengths(workload: Workload, arrival_s: Floats, rng: np.random.Generator) -> Floats:
-    """Quantile of each request's length: one from each stratum, long ones where the fit has them."""
-    part = _time_part(arrival_s, len(workload.class_by_time))
-    latent = rng.random(len(arrival_s))
-    for k, shares in enumerate(workload.class_by_time):
-        reached = np.concatenate(([0.0], np.cumsum(shares)))
-        here = part == k
-        latent[here] = np.interp(latent[here] * reached[-1], reached, np.arange(len(reached)))
-    rank = np.empty(len(latent), dtype=np.int64)
-    rank[np.argsort(latent, kind="stable")] = np.arange(len(latent))
-    return np.asarray((rank + rng.random(len(latent))) / len(latent))
-
-
-def _time_part(arrival_s: Floats, parts: int) -> Ints:
-    """In which of so many equal parts of the duration each request arrives."""
-    return np.minimum((arrival_s / max(arrival_s[-1], 1e-9) * parts).astype(np.int64), parts - 1)
-
-
-def _by_class(rows: tuple[tuple[float, ...], ...], classes: Ints, u: Floats) -> Floats:
-    drawn = np.empty(len(u))
-    for k, row in enumerate(rows):
-        drawn[classes == k] = at_levels(CLASS_LEVELS, row, u[classes == k])
-    return drawn
-
-
 def _arrivals(workload: Workload, count: int, rng: np.random.Generator) -> Floats:
-    """Arrival times in s, shape (count,): Poisson under the load profile, gathered into ticks."""
+    """Arrival times in s, shape (count,): gamma gaps, as many in each part as the load says."""
     duration_s = workload.duration_s * count / workload.requests
-    load = np.concatenate(([0.0], np.cumsum(workload.load_by_time)))
-    part = np.linspace(0.0, 1.0, len(load))
-    arrival_s = np.interp(np.sort(rng.random(count)), load / load[-1], part) * duration_s
+    load = np.cumsum(workload.load_by_time)
+    ends = np.rint(load / load[-1] * count).astype(np.int64)
+    variation = workload.arrival_cv**2
+    gaps = rng.gamma(1 / variation, variation, count + len(ends)) if variation else np.ones(count + len(ends))
+    arrival = np.empty(count)
+    for part, (first, last) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        passed = np.cumsum(gaps[first + part : last + part + 1])  # one more: up to the part's end
+        arrival[first:last] = (part + passed[:-1] / passed[-1]) / len(ends)
+    arrival_s = (arrival - arrival[0]) / max(arrival[-1] - arrival[0], 1e-300) * duration_s
     if workload.tick_s:
         arrival_s = np.floor(arrival_s / workload.tick_s) * workload.tick_s
-    arrival_s = np.round(arrival_s, 3)
-    return np.asarray(arrival_s - arrival_s[0])
+    return np.asarray(np.round(arrival_s, 3))
 
 
-class _Plan:
-    """Random choices, drawn beforehand; columns of shape (requests,)."""
+def _kinds(workload: Workload, count: int, rng: np.random.Generator) -> Ints:
+    """Which kind each request is of, in the given shares to rounding."""
+    ends = np.rint(np.cumsum([kind.share for kind in workload.kinds]) * count).astype(np.int64)
+    return np.searchsorted(ends, rng.permutation(count), side="right")
 
-    def __init__(
-        self,
-        workload: Workload,
-        arrival_s: Floats,
-        input_tokens: Ints,
-        classes: Ints,
-        rng: np.random.Generator,
-    ) -> None:
+
+def _strata(count: int, rng: np.random.Generator) -> Floats:
+    """Numbers in [0, 1), one from each of `count` equal parts, in random order."""
+    return np.asarray((rng.permutation(count) + rng.random(count)) / max(count, 1))
+
+
+def _lengths(row: Row, u: Floats) -> Ints:
+    return np.maximum(np.rint(at_levels(row, u)).astype(np.int64), 1)
+
+
+def _outputs(kind: Kind, tokens: Ints, rng: np.random.Generator) -> Ints:
+    """Answer lengths: strata of the row of each class, a class being a part of the ranks."""
+    classes = len(kind.output_tokens)
+    rank = np.empty(len(tokens), dtype=np.int64)
+    rank[np.argsort(tokens, kind="stable")] = np.arange(len(tokens))
+    of_class = rank * classes // max(len(tokens), 1)
+    u = np.empty(len(tokens))
+    for k in range(classes):
+        u[of_class == k] = _strata(int((of_class == k).sum()), rng)
+    return np.maximum(np.rint(by_class(kind.output_tokens, of_class, u)).astype(np.int64), 1)
+
+
+def _number(blocks: list[list[int]], prompt_ids: int) -> None:
+    """Number the ids from `prompt_ids` on by their first use; at first they are negative."""
+    names: dict[int, int] = {}
+    for ids in blocks:
+        ids[:] = [i if i >= 0 else names.setdefault(i, prompt_ids + len(names)) for i in ids]
+
+
+class _Sessions:
+    """The requests of one kind: who continues whom, and how long each prompt is."""
+
+    def __init__(self, kind: Kind, arrival_s: Floats, rng: np.random.Generator) -> None:
         count = len(arrival_s)
-        self.continues = rng.random(count) < _continuation_share(workload, arrival_s, classes)
-        self.repeats = rng.random(count) < np.asarray(workload.repeat_share)[classes]
-        blocks = -(-input_tokens // BLOCK_TOKENS)
-        share = _by_class(workload.reused_share, classes, rng.random(count))
-        self.reused_blocks = np.minimum(np.rint(share * blocks).astype(np.int64), blocks - 1)
-        left = np.rint(at_levels(LEVELS, workload.left_blocks, rng.random(count)))
-        self.left_blocks = np.maximum(left - 1, 0)  # of the full ones; the last is mostly partial
-        self.parent_turn = np.searchsorted(np.cumsum(workload.parent_turns)[:-1], rng.random(count))
-        self.age_s = _ages(workload, arrival_s, rng.random(count))
+        self._kind = kind
+        self._arrival_s = arrival_s
+        self._continues = self._who_continues(rng)
+        self._prompt = _prompts(kind, count, rng)
+        self._left = np.zeros(count, dtype=np.int64)
+        self._parent = np.full(count, _NOBODY)
+        self._repeats = np.zeros(count, dtype=bool)
+        self.tokens = self._first_tokens(rng)
+        self._continue(self._strata_of_continuations(6, rng))
+        if kind.input_tokens:
+            self._fit_lengths(rng)
+        self._reused = self._depths(rng)
+
+    def _who_continues(self, rng: np.random.Generator) -> np.ndarray:
+        """As many of each part as the kind says, to rounding."""
+        shares = np.asarray(self._kind.continuation_by_part)
+        count = len(self._arrival_s)
+        share = shares[np.arange(count) * len(shares) // max(count, 1)]
+        return np.diff(np.floor(np.cumsum(share) + rng.random()), prepend=0.0) > 0
+
+    def _first_tokens(self, rng: np.random.Generator) -> Ints:
+        """A stratum for each request that begins a session, long ones when the kind has them."""
+        rows = self._kind.first_class_by_part
+        count = len(self._arrival_s)
+        latent = rng.random(count)
+        for k, shares in enumerate(rows):
+            reached = np.concatenate(([0.0], np.cumsum(shares)))
+            here = slice(-(-k * count // len(rows)), -(-(k + 1) * count // len(rows)))
+            latent[here] = np.interp(latent[here] * reached[-1], reached, np.arange(len(reached)))
+        firsts = np.flatnonzero(~self._continues)
+        rank = np.empty(len(firsts))
+        rank[np.argsort(latent[firsts], kind="stable")] = np.arange(len(firsts))
+        u = latent / len(rows[0])
+        u[firsts] = (rank + rng.random(len(firsts))) / max(len(firsts), 1)
+        return _lengths(self._kind.first_tokens or self._kind.input_tokens, u)
+
+    def _strata_of_continuations(self, rows: int, rng: np.random.Generator) -> Floats:
+        """Numbers in [0, 1), shape (rows, requests); in each row, strata of those that continue."""
+        u = np.zeros((rows, len(self._arrival_s)))
+        for row in u:
+            row[self._continues] = _strata(int(self._continues.sum()), rng)
+        return u
+
+    def _continue(self, u: Floats) -> None:
+        """Let each continuation, in order of arrival, pick its session and take its length from it."""
+        kind, tokens = self._kind, self.tokens
+        open_ends = _OpenEnds(kind, self._arrival_s)
+        turn = np.zeros(len(tokens), dtype=np.int64)
+        most = kind.input_tokens[-1] if kind.input_tokens else np.inf
+        for request in range(len(tokens)):
+            parent = _NOBODY
+            if self._continues[request]:
+                parent = open_ends.take(request, u[:3, request])
+            if parent != _NOBODY:
+                self._parent[request] = parent
+                self._prompt[request] = self._prompt[parent]
+                turn[request] = turn[parent] + 1
+                left, new = (
+                    at_levels(self._row_of(parent, rows), u[at : at + 1, request])[0]
+                    for at, rows in ((4, kind.left_blocks), (5, kind.new_tokens))
+                )
+                self._left[request] = max(round(left) - 1, 0)  # of the full ones; the last is mostly partial
+                shared = self._shared(request, tokens[parent])
+                self._repeats[request] = not shared or u[3, request] < self._row_of(parent, kind.repeat_share)
+                longer = min(shared * BLOCK_TOKENS + max(round(new), 1), most)
+                tokens[request] = tokens[parent] if self._repeats[request] else longer
+            of_length = kind.length_class(int(tokens[request]), len(kind.return_by_length[0]))
+            weight = self._weight(request, int(turn[request]))
+            open_ends.add(request, turn_class(int(turn[request])), of_length, weight)
+
+    def _row_of(self, request: int, rows: tuple[T, ...]) -> T:
+        """The entry for a request's class of length."""
+        return rows[self._kind.length_class(int(self.tokens[request]), len(rows))]
+
+    def _weight(self, request: int, turn: int) -> float:
+        """How readily a request is continued for its length; by a repetition alone, if it is too short."""
+        factors = self._kind.return_by_length
+        weight = self._row_of(request, factors[min(turn, len(factors) - 1)])
+        if self._shared(request, self.tokens[request]):
+            return weight
+        return weight * self._row_of(request, self._kind.repeat_share)
+
+    def _shared(self, request: int, parent_tokens: int) -> int:
+        """Blocks that a continuation shares with its parent; 0 if it can't share any beyond the prompt."""
+        full = int(parent_tokens) // BLOCK_TOKENS
+        prompt = int(self._prompt[request, 1])
+        return max(full - int(self._left[request]), prompt + 1) if full > prompt else 0
+
+    def _fit_lengths(self, rng: np.random.Generator) -> None:
+        """Give the request of each rank the length of that rank."""
+        count = len(self.tokens)
+        u = (np.arange(count) + rng.random(count)) / max(count, 1)
+        fitted = _lengths(self._kind.input_tokens, u)
+        self.tokens[np.argsort(self.tokens, kind="stable")] = fitted
+        for request in np.flatnonzero(self._repeats).tolist():
+            self.tokens[request] = self.tokens[self._parent[request]]
+
+    def _depths(self, rng: np.random.Generator) -> Ints:
+        """Leading blocks that each request takes over from the one that it continues, or 0.
+
+        Where the kind says how deep reuse is, the request of each rank gets the depth of that
+        rank, as far as the two prompts are that long.
+        """
+        full = self.tokens // BLOCK_TOKENS
+        prompt = self._prompt[:, 1]
+        takes = np.flatnonzero((self._parent != _NOBODY) & ~self._repeats)
+        parent_full = full[self._parent[takes]]
+        depth = parent_full - self._left[takes]
+        if self._kind.reused_blocks and len(takes):
+            order = np.argsort(depth + rng.random(len(takes)))
+            levels = (np.arange(len(takes)) + 0.5) / len(takes)
+            depth[order] = np.rint(at_levels(self._kind.reused_blocks, levels)).astype(np.int64)
+        most = np.minimum(parent_full, (self.tokens[takes] - 1) // BLOCK_TOKENS)
+        depths = np.zeros(len(full), dtype=np.int64)
+        depths[takes] = np.minimum(np.maximum(depth, prompt[takes] + 1), most)
+        return depths
+
+    def share(self, blocks: list[list[int]], mine: Ints, prompt_ids: int) -> int:
+        """Fill in the block ids: those of system prompts from `prompt_ids` on, others negative.
+
+        Returns the id after the last of a system prompt.
+        """
+        starts = (prompt_ids + np.cumsum([0, *_prompt_lengths(self._kind)])).tolist()
+        for request, (at, tokens) in enumerate(zip(mine.tolist(), self.tokens.tolist(), strict=True)):
+            size, parent = -(-tokens // BLOCK_TOKENS), int(self._parent[request])
+            prompt, prompt_blocks = self._prompt[request].tolist()
+            head = list(range(starts[prompt], starts[prompt] + prompt_blocks))[: tokens // BLOCK_TOKENS]
+            if self._repeats[request]:
+                head = blocks[int(mine[parent])]
+            elif self._reused[request] > len(head):
+                head = blocks[int(mine[parent])][: self._reused[request]]
+            fresh = -1 - (at << 32)  # no other request has ids near it
+            blocks[at] = [*head, *range(fresh, fresh - size + len(head), -1)]
+        return int(starts[-1])
 
 
-def _continuation_share(workload: Workload, arrival_s: Floats, classes: Ints) -> Floats:
-    by_time = np.asarray(workload.continuation_by_time)
-    part = _time_part(arrival_s, len(by_time))
-    return np.asarray(1 / (1 + np.exp(-np.asarray(workload.continuation_by_class)[classes] - by_time[part])))
+def _prompt_lengths(kind: Kind) -> list[int]:
+    """Blocks of each system prompt, from the most used to the least; one without any, if there are none."""
+    ranks = (np.arange(kind.prompts) + 0.5) / max(kind.prompts, 1)
+    return np.rint(at_levels(kind.prompt_blocks, ranks)).astype(int).tolist() or [0]
 
 
-def _ages(workload: Workload, arrival_s: Floats, u: Floats) -> Floats:
-    """Ages in s, none above the time since the trace began."""
-    reachable = np.interp(arrival_s, workload.age_s, LEVELS)
-    return at_levels(LEVELS, workload.age_s, u * reachable)
-
-
-def _share(
-    workload: Workload, arrival_s: Floats, input_tokens: npt.NDArray[np.int64], plan: _Plan
-) -> list[list[int]]:
-    """Block ids of each request; `input_tokens` is changed where a request takes after its parent."""
-    shared = list(range(workload.shared_blocks))
-    fresh = len(shared)
-    ends = _OpenEnds(arrival_s.tolist())
-    made: list[list[int]] = []
-    for request, tokens in enumerate(input_tokens.tolist()):
-        parent = _parent(ends, plan, request, tokens, len(shared)) if plan.continues[request] else -1
-        head = shared[: tokens // BLOCK_TOKENS]
-        if parent >= 0 and plan.repeats[request]:
-            tokens, head = int(input_tokens[parent]), made[parent]
-        elif parent >= 0:
-            tokens, reused = _fitted(ends.full_blocks[parent], plan, request, tokens, len(shared))
-            head = made[parent][:reused]
-        input_tokens[request] = tokens
-        new = -(-tokens // BLOCK_TOKENS) - len(head)
-        made.append([*head, *range(fresh, fresh + new)])
-        fresh += new
-        ends.add(request, tokens // BLOCK_TOKENS, parent)
-    return made
-
-
-def _parent(ends: "_OpenEnds", plan: _Plan, request: int, tokens: int, shared: int) -> int:
-    """Choose whom a request continues; -1 if there is nobody, or nothing beyond the shared blocks."""
-    age_s, turn = float(plan.age_s[request]), int(plan.parent_turn[request])
-    if plan.repeats[request]:
-        return ends.take(request, age_s, turn, least=0, full=tokens // BLOCK_TOKENS)
-    reused = int(plan.reused_blocks[request])
-    if reused <= shared:
-        return -1
-    return ends.take(request, age_s, turn, least=shared + 1, full=reused + int(plan.left_blocks[request]))
-
-
-def _fitted(full: int, plan: _Plan, request: int, tokens: int, shared: int) -> tuple[int, int]:
-    """Length and reused blocks of a request that continues one of `full` blocks.
-
-    If the two nearly fit, the request becomes as much longer or shorter as its parent is; else
-    it keeps its length and reuses what it can.
-    """
-    reused = max(full - int(plan.left_blocks[request]), shared + 1)
-    change = reused - int(plan.reused_blocks[request])
-    if abs(change) <= max(1, _MOST_CHANGE * tokens // BLOCK_TOKENS):
-        return tokens + change * BLOCK_TOKENS, reused
-    return tokens, min(reused, -(-tokens // BLOCK_TOKENS) - 1)
+def _prompts(kind: Kind, count: int, rng: np.random.Generator) -> Ints:
+    """Rank and blocks of the system prompt of each request that begins a session, shape (count, 2)."""
+    lengths = np.asarray(_prompt_lengths(kind))
+    weights = np.cumsum(np.arange(1, len(lengths) + 1) ** -kind.prompt_skew)
+    rank = np.searchsorted(weights, rng.random(count) * weights[-1], side="right")
+    return np.stack([rank, lengths[rank]], axis=1)
 
 
 class _OpenEnds:
-    """Requests that nobody has continued yet, by turn class and full blocks, in order of arrival."""
+    """The latest requests of all sessions; each can be taken once, by a weighted draw."""
 
-    def __init__(self, arrival_s: list[float]) -> None:
+    def __init__(self, kind: Kind, arrival_s: Floats) -> None:
         self._arrival_s = arrival_s
-        self._alike: dict[tuple[int, int], list[int]] = {}
-        self._most = 0
-        self._turns: list[int] = []
-        self.full_blocks: list[int] = []
+        self._edges_s = np.asarray(kind.return_age_s)
+        by_turn, by_age = np.asarray(kind.return_rate), np.asarray(kind.return_by_age)
+        classes = len(kind.return_by_length[0])
+        turn_row = np.minimum(np.arange(TURN_CLASSES), len(by_turn) - 1)
+        age_row = np.arange(classes) * len(by_age) // classes
+        self._rates = by_turn[turn_row, None] * by_age[None, age_row]
+        self._turn_class = np.zeros(len(arrival_s), dtype=np.int64)
+        self._length_class = np.zeros(len(arrival_s), dtype=np.int64)
+        self._weight = np.zeros(len(arrival_s))
 
-    def add(self, request: int, full: int, parent: int) -> None:
-        self._turns.append(0 if parent < 0 else self._turns[parent] + 1)
-        self.full_blocks.append(full)
-        self._alike.setdefault((turn_class(self._turns[request]), full), []).append(request)
-        self._most = max(self._most, full)
+    def add(self, request: int, of_turn_class: int, of_length_class: int, weight: float) -> None:
+        self._turn_class[request] = of_turn_class
+        self._length_class[request] = of_length_class
+        self._weight[request] = weight
 
-    def take(self, request: int, age_s: float, turn: int, *, least: int, full: int) -> int:
-        """Take the request nearest to an age, a turn class and a number of full blocks, at least `least`.
+    def take(self, request: int, u: Floats) -> int:
+        """Take an end: its age by the first of three numbers in [0, 1), then its length, then which.
 
-        Returns -1 if there is none.
+        Returns nobody if none can be continued.
         """
-        best, best_cost = None, math.inf
-        now_s = self._arrival_s[request]
-        for distance in range(self._most + full + 1):
-            if distance / _BLOCKS_PER_E_FOLD >= best_cost:
-                break
-            for kind in _kinds(turn, {full - distance, full + distance}):
-                if kind[1] >= least and kind in self._alike:
-                    at, misfit = self._nearest(self._alike[kind], now_s, age_s)
-                    cost = (
-                        misfit + distance / _BLOCKS_PER_E_FOLD + abs(kind[0] - turn) * _E_FOLDS_PER_TURN_CLASS
-                    )
-                    if cost < best_cost:
-                        best_cost, best = cost, (kind, at)
-        return -1 if best is None else self._pop(*best)
-
-    def _pop(self, kind: tuple[int, int], at: int) -> int:
-        taken = self._alike[kind].pop(at)
-        if not self._alike[kind]:
-            del self._alike[kind]
+        before_s = self._arrival_s[request] - self._edges_s
+        ends = np.minimum(np.searchsorted(self._arrival_s, before_s, side="right"), request)[::-1]
+        oldest, youngest = int(ends[0]), int(ends[-1])
+        age_class = np.repeat(np.arange(len(ends) - 2, -1, -1), np.diff(ends))
+        here = slice(oldest, youngest)
+        of_class = self._length_class[here]
+        weights = self._rates[self._turn_class[here], of_class, age_class] * self._weight[here]
+        drawn = _draw(np.bincount(age_class, weights), u[0])
+        if drawn == _NOBODY:
+            return _NOBODY
+        first, last = ends[len(ends) - 2 - drawn : len(ends) - drawn] - oldest
+        weights, of_class = weights[first:last], of_class[first:last]
+        drawn = _draw(np.bincount(of_class, weights), u[1])
+        taken = oldest + int(first) + _draw(weights * (of_class == drawn), u[2])
+        self._weight[taken] = 0.0
         return taken
 
-    def _nearest(self, alike: list[int], now_s: float, age_s: float) -> tuple[int, float]:
-        """Place of the request nearest in age, and by how many factors of e it is off."""
-        after = bisect_left(alike, now_s - age_s, key=self._arrival_s.__getitem__)
-        places = range(max(after - 1, 0), min(after + 1, len(alike)))
-        misfits = [abs(math.log((now_s - self._arrival_s[alike[at]] + 1.0) / (age_s + 1.0))) for at in places]
-        return places[misfits.index(min(misfits))], min(misfits)
 
-
-def _kinds(turn: int, fulls: set[int]) -> list[tuple[int, int]]:
-    """All turn classes for these lengths, the wanted one first."""
-    turns = sorted(range(TURN_CLASSES), key=lambda t: abs(t - turn))
-    return [(t, full) for full in sorted(fulls) for t in turns]
+def _draw(weights: npt.NDArray[np.number], u: float) -> int:
+    """Draw an index with these weights by a number in [0, 1); nobody if all are 0."""
+    reached = np.cumsum(weights)
+    if not len(reached) or reached[-1] <= 0:
+        return _NOBODY
+    return int(np.searchsorted(reached, min(u * reached[-1], np.nextafter(reached[-1], 0)), side="right"))

@@ -80,10 +80,19 @@ def registered() -> Mapping[str, RegisteredTrace]:
     return MappingProxyType({name: RegisteredTrace(name=name, **fields) for name, fields in table.items()})
 
 
+@cache
+def generated() -> tuple[str, ...]:
+    """Give the names of the workloads of which no trace was ever released, only a stand-in can be had."""
+    files = workload_path("conversation").parent.glob("*.toml")
+    return tuple(sorted(file.stem for file in files if file.stem not in registered()))
+
+
 def has_standin(name: str) -> bool:
-    """Tell whether a stand-in can be generated for a registered trace."""
+    """Tell whether a stand-in can be generated under this name."""
+    if name in generated():
+        return True
     try:
-        return workload_path(name).exists()
+        return name in registered() and workload_path(name).exists()
     except CompanionError:
         return False
 
@@ -141,7 +150,8 @@ def load(trace: str | Path, *, download: bool = True, folder: Path | None = None
     ----------
     trace : str or Path
         A registered name, such as ``"conversation"``; a stand-in's, such as
-        ``"conversation-standin"``; or a path of a JSONL file.
+        ``"conversation-standin"``; a workload of which none was released, such as ``"l-eval"``; or a
+        path of a JSONL file.
     download : bool
         Whether a registered trace may be downloaded.
     folder : Path, optional
@@ -164,19 +174,20 @@ def load(trace: str | Path, *, download: bool = True, folder: Path | None = None
         return _load_registered(trace, download=download, folder=folder)
     path = Path(trace).expanduser()
     if isinstance(trace, str) and not path.exists() and not path.suffix and path.name == trace:
-        raise InputError(
-            f"no trace is called {trace!r}, and no file either; known are {', '.join(registered())}"
-        )
+        if trace.removesuffix(STANDIN) in generated():
+            return standin(trace.removesuffix(STANDIN))
+        known = ", ".join([*registered(), *generated()])
+        raise InputError(f"no trace is called {trace!r}, and no file either; known are {known}")
     return _read(path)
 
 
 def standin(name: str, *, why: str = "") -> Trace:
-    """Generate the stand-in of a registered trace, always the same one.
+    """Generate a stand-in, always the same one.
 
     Parameters
     ----------
     name : str
-        Of the registered trace.
+        Of a registered trace, or of a workload that was never released.
     why : str
         What the trace's source says after a semicolon.
 
@@ -198,15 +209,16 @@ def sources_fingerprint(*, folder: Path | None = None) -> str:
         Such as ``"conversation:b8cbb061a852 toolagent:absent synthetic:standin-c0ffee012345"``: the
         file's SHA-256, a digest of the stand-in's statistics and generator, or neither.
     """
-    return " ".join(f"{name}:{_fingerprint(name, folder)}" for name in registered())
+    return " ".join(f"{name}:{_fingerprint(name, folder)}" for name in [*registered(), *generated()])
 
 
 def _fingerprint(name: str, folder: Path | None) -> str:
-    if path := locate(name, folder=folder):
+    if name in registered() and (path := locate(name, folder=folder)):
         return _digests(path)[0][:_DIGITS]
     if not has_standin(name):
         return "absent"
-    made_by = (workload_path(name), Path(__file__).with_name("generator.py"))
+    here = Path(__file__)
+    made_by = (workload_path(name), here.with_name("generator.py"), here.with_name("workload.py"))
     both = "".join(_digests(path)[0] for path in made_by)
     return f"standin-{hashlib.sha256(both.encode()).hexdigest()[:_DIGITS]}"
 
@@ -308,7 +320,8 @@ def _standin(name: str) -> Trace:
         remedy = f"; {_remedy(registered()[name])}" if name in registered() else ""
         raise CompanionError(f"{error}{remedy}") from None
     called = f"{name}{STANDIN}"
-    source = f"{called}: a generated stand-in for the {name} trace (seed {STANDIN_SEED})"
+    what = "trace" if name in registered() else "workload"
+    source = f"{called}: a generated stand-in for the {name} {what} (seed {STANDIN_SEED})"
     return generate(workload, np.random.default_rng(STANDIN_SEED), name=called, source=source)
 
 

@@ -25,11 +25,23 @@ _OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a function to be compiled at its first call, or read from disk if it was before."""
+    return _decorated(function, _OPTIONS)
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a small function that is called for every block: its code goes into its callers'.
+
+    A call hands over every field of every array of a state, which can cost more than what it does.
+    """
+    return _decorated(function, _OPTIONS | {"forceinline": True})
+
+
+def _decorated(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
     settings: Any = config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = code_folder()
     try:
-        return numba.njit(**_OPTIONS)(function)
+        return numba.njit(**options)(function)
     finally:
         settings.CACHE_DIR = before
 

@@ -15,9 +15,10 @@ from mooncake_companion.costs import (
     prefill_seconds,
 )
 from mooncake_companion.simulator.coupled import Batching, CoupledCluster
-from mooncake_companion.simulator.fast import caches as lru
+from mooncake_companion.simulator.fast import caches as kv
 from mooncake_companion.simulator.fast import decoders as batches
 from mooncake_companion.simulator.fast import events as heap
+from mooncake_companion.simulator.fast import shelves as order
 from mooncake_companion.simulator.fast.compiling import compiled
 
 _prefill_seconds = compiled(prefill_seconds)
@@ -64,7 +65,7 @@ class World(NamedTuple):
     arrived: Any
     blocks: Any
     nodes: Any
-    caches: lru.Caches
+    caches: kv.Caches
     scratch_s: Any
 
 
@@ -84,7 +85,7 @@ def replay(
         events = heap.with_room(events, 64)
         decoders = batches.with_room(decoders)
     return {
-        "evictions": int(world.caches.evictions[0]),
+        "evictions": kv.counters(world.caches)["evictions"],
         "decode_steps": int(decoders.nodes["step"].sum()),
     }
 
@@ -111,9 +112,9 @@ def _new_world(
         prefill=tuple(float(seconds) for seconds in cost),
         requests=requests,
         arrived=np.zeros(1, np.int64),
-        blocks=np.array(block_ids, np.int64),
+        blocks=block_ids.astype(np.int32),
         nodes=nodes,
-        caches=lru.new_caches(cluster.nodes, kept, int(block_ids.max(initial=-1)) + 1),
+        caches=kv.new_caches(cluster.nodes, (kept, 0, 0), int(block_ids.max(initial=-1)) + 1),
         scratch_s=np.zeros(longest_tokens + 1),
     )
 
@@ -316,9 +317,9 @@ def _finish(world, decoders, now_s, number, request):  # type: ignore[no-untyped
         return
     node.reserved_tokens -= _answer_blocks(world, request)
     for place in range(request.first_block, request.last_block):
-        entry = lru.find(caches, number, world.blocks[place])
-        caches.entries[entry].pins -= 1
-        if not caches.entries[entry].pins:
+        entry = kv.find(caches, number, world.blocks[place])
+        caches.shelves.entries[entry].pins -= 1
+        if not caches.shelves.entries[entry].pins:
             world.nodes[number].used_blocks -= 1
 
 
@@ -337,7 +338,7 @@ def _leading_hits(world, number, request):  # type: ignore[no-untyped-def]
     if world.setting[0].batching != _PREFIX_CACHING:
         return 0
     place = request.first_block
-    while place < request.last_block and lru.find(world.caches, number, world.blocks[place]) >= 0:
+    while place < request.last_block and kv.find(world.caches, number, world.blocks[place]) >= 0:
         place += 1
     return place - request.first_block
 
@@ -350,7 +351,7 @@ def _fits(world, decoders, number, request, hits):  # type: ignore[no-untyped-de
         return node.reserved_tokens + tokens <= setting.vram_tokens
     wanted = request.last_block - request.first_block - hits + _answer_blocks(world, request)
     for place in range(request.first_block, request.first_block + hits):
-        if not caches.entries[lru.find(caches, number, world.blocks[place])].pins:
+        if not caches.shelves.entries[kv.find(caches, number, world.blocks[place])].pins:
             wanted += 1
     return world.nodes[number].used_blocks + node.reserved_tokens + wanted <= setting.blocks
 
@@ -364,8 +365,9 @@ def _admit(world, decoders, now_s, number, index, hits, cached):  # type: ignore
         node.last_waiting = -1
     request.start_s = now_s
     request.local_tokens = cached
+    request.vram_tokens = cached
     request.done_tokens = cached
-    request.held_blocks = hits
+    request.local_blocks = hits
     request.prefill_s = _prefill_seconds(*world.prefill, request.input_tokens, cached)
     if setting.batching != _PREFIX_CACHING:
         node.reserved_tokens += request.input_tokens + request.output_tokens
@@ -374,7 +376,7 @@ def _admit(world, decoders, now_s, number, index, hits, cached):  # type: ignore
     computed = request.last_block - request.first_block - hits
     node.reserved_tokens += computed + _answer_blocks(world, request)
     while world.caches.nodes[number].held + node.reserved_tokens > setting.blocks:
-        lru.drop_oldest(world.caches, number)
+        kv.evict(world.caches, number)
 
 
 @compiled
@@ -382,11 +384,11 @@ def _keep_blocks(world, decoders, number, request):  # type: ignore[no-untyped-d
     """What the prompt's prefill has computed can be hit from now on, and is in use."""
     if world.setting[0].batching != _PREFIX_CACHING:
         return
-    first = request.first_block + request.held_blocks
+    first = request.first_block + request.local_blocks
     decoders.nodes[number].reserved_tokens -= request.last_block - first
     for place in range(request.last_block - 1, first - 1, -1):
-        if lru.find(world.caches, number, world.blocks[place]) < 0:
-            lru.insert(world.caches, number, world.blocks[place])
+        if kv.find(world.caches, number, world.blocks[place]) < 0:
+            kv.keep(world.caches, number, world.blocks[place], -1, 0.0, 0, np.inf)
     _use(world, number, first, request.last_block)
 
 
@@ -394,8 +396,8 @@ def _keep_blocks(world, decoders, number, request):  # type: ignore[no-untyped-d
 def _use(world, number, first, last):  # type: ignore[no-untyped-def]
     caches = world.caches
     for place in range(last - 1, first - 1, -1):
-        entry = lru.find(caches, number, world.blocks[place])
-        if not caches.entries[entry].pins:
+        entry = kv.find(caches, number, world.blocks[place])
+        if not caches.shelves.entries[entry].pins:
             world.nodes[number].used_blocks += 1
-        caches.entries[entry].pins += 1
-        lru.touch(caches, number, entry)
+        caches.shelves.entries[entry].pins += 1
+        order.touch(caches.shelves, entry, 0.0, 0, np.inf)

@@ -4,19 +4,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mooncake_companion.costs import decode_cost, prefill_cost, prefill_seconds, with_host_link_seconds
+from mooncake_companion.costs import (
+    decode_cost,
+    longest_handover_seconds,
+    pipeline_seconds,
+    prefill_cost,
+    prefill_seconds,
+    with_tier_seconds,
+)
+from mooncake_companion.simulator import pipeline
 from mooncake_companion.simulator.cluster import Cluster
-from mooncake_companion.simulator.fast import caches as lru
+from mooncake_companion.simulator.fast import caches as kv
 from mooncake_companion.simulator.fast import decoders as batches
 from mooncake_companion.simulator.fast import events as heap
 from mooncake_companion.simulator.fast import flows as transfers
+from mooncake_companion.simulator.fast import shelves as order
 from mooncake_companion.simulator.fast.compiling import compiled
 from mooncake_companion.simulator.overload import Admission
 from mooncake_companion.simulator.reference import Outcome
 from mooncake_companion.simulator.scheduler import Routing
+from mooncake_companion.simulator.transfer import link_capacities
 
 _prefill_seconds = compiled(prefill_seconds)
-_with_host_link_seconds = compiled(with_host_link_seconds)
+_with_tier_seconds = compiled(with_tier_seconds)
+_longest_handover_seconds = compiled(longest_handover_seconds)
+_pipeline_seconds = compiled(pipeline_seconds)
+_advance = compiled(pipeline.advance)
 
 _FETCH, _STREAM, _LOAD, _TRANSFERS = range(4)
 _BEGIN = -1  # in place of a version: the start-up of a transfer is over
@@ -43,43 +56,61 @@ REQUEST = np.dtype(
         ("fetched_s", np.float64),
         ("start_s", np.float64),
         ("first_token_s", np.float64),
+        ("streamed_s", np.float64),
+        ("loaded_s", np.float64),
         ("join_s", np.float64),
         ("finish_s", np.float64),
         ("tbt_s", np.float64),
         ("prefill_s", np.float64),
+        ("busy_s", np.float64),
         ("decode_at_s", np.float64),
-        ("local_tokens", np.int64),
-        ("fetched_tokens", np.int64),
-        ("prefill_node", np.int64),
-        ("source_node", np.int64),
-        ("decode_node", np.int64),
-        ("outcome", np.int64),
-        ("fetch_from", np.int64),
-        ("fetch_to", np.int64),
         ("next_in_queue", np.int64),
         ("next_decode", np.int64),
         ("last_decode", np.int64),
-        ("held_blocks", np.int64),
-        ("done_tokens", np.int64),
+        ("local_tokens", np.int32),
+        ("vram_tokens", np.int32),
+        ("ssd_tokens", np.int32),
+        ("fetched_tokens", np.int32),
+        ("prefill_node", np.int32),
+        ("source_node", np.int32),
+        ("decode_node", np.int32),
+        ("outcome", np.int32),
+        ("local_blocks", np.int32),
+        ("reused_blocks", np.int32),
+        ("migrated_blocks", np.int32),
+        ("done_tokens", np.int32),
         ("fetching", np.bool_),
-        ("streamed", np.bool_),
     ]
 )
 """A request: its line of the trace (``first_block`` to ``last_block`` of the block ids), what the run
 notes of it, and its place in the lists of its nodes. The coupled engine uses some of the fields."""
-_NEVER = ("fetched_s", "start_s", "first_token_s", "join_s", "finish_s", "tbt_s", "prefill_s")
+_NEVER = (
+    "fetched_s",
+    "start_s",
+    "first_token_s",
+    "streamed_s",
+    "loaded_s",
+    "join_s",
+    "finish_s",
+    "tbt_s",
+    "prefill_s",
+)
 _NOWHERE = ("prefill_node", "source_node", "decode_node", "next_in_queue", "next_decode", "last_decode")
 PREFILLER = np.dtype(
     [
         ("busy", np.bool_),
-        ("busy_until_s", np.float64),
         ("queued_s", np.float64),
         ("first", np.int64),
         ("last", np.int64),
-        ("hits", np.int64),
+        ("blocks", np.int64),
+        ("vram_blocks", np.int64),
+        ("ssd_blocks", np.int64),
+        ("memory_blocks", np.int64),
+        ("memory_vram_blocks", np.int64),
     ]
 )
-"""A prefill node: at work until when, who waits, and what it holds of the request at hand."""
+"""A prefill instance: whether its first stage is at work, who waits, and what it holds of the request at
+hand (as `cache_tiers.Held`)."""
 SETTING = np.dtype(
     [
         ("block_tokens", np.int64),
@@ -98,7 +129,12 @@ SETTING = np.dtype(
         ("token_s", np.float64),
         ("pair_s", np.float64),
         ("host_link_token_s", np.float64),
+        ("ssd_token_s", np.float64),
         ("layerwise", np.bool_),
+        ("stages", np.int64),
+        ("chunk_tokens", np.int64),
+        ("hop_token_s", np.float64),
+        ("replicate_after", np.int64),
     ]
 )
 """A `Cluster` as plain numbers."""
@@ -107,9 +143,11 @@ SETTING = np.dtype(
 class World(NamedTuple):
     """Everything but what may have to grow: heap, batches and flows.
 
-    ``arrived`` counts the requests that have come; ``pinned`` is over the trace's blocks;
-    ``first_decode`` over decode nodes, the list of the requests given to each; ``scratch_s`` is
-    room for one request's intervals.
+    ``arrived`` counts the requests that have come. ``pinned`` is over the trace's blocks: the entry of
+    each, if the request holds on to it; so is ``next_asked``, the next request with the block, if
+    that matters. ``asked`` counts over block ids the requests so far, if that matters. ``ends_s``
+    has the stages of each prefill instance; ``first_decode`` over decode nodes the list of the
+    requests given to each; ``scratch_s`` is room for one request's intervals.
     """
 
     setting: Any
@@ -117,8 +155,11 @@ class World(NamedTuple):
     arrived: Any
     blocks: Any
     pinned: Any
+    next_asked: Any
+    asked: Any
     prefillers: Any
-    caches: lru.Caches
+    ends_s: Any
+    caches: kv.Caches
     first_decode: Any
     scratch_s: Any
 
@@ -159,7 +200,7 @@ def replay(
     Returns
     -------
     counters : dict of int
-        ``evictions`` and ``decode_steps``.
+        Those of `Result` but for the bytes.
     sent_bytes : array of int64, shape (links,)
     """
     longest_tokens = int(requests["output_tokens"].max(initial=1))
@@ -170,21 +211,16 @@ def replay(
         longest_tokens,
         decode_cost(cluster.node, cluster.model, cluster.calibration),
     )
-    nodes = cluster.prefill_nodes + cluster.decode_nodes
-    flows = transfers.new_flows(
-        64,
-        len(requests) * _TRANSFERS,
-        nodes,
-        cluster.network_bytes_per_s,
-        cluster.node.host_to_device_bytes_per_s,
-    )
-    events = heap.new_events(4 * nodes + 64)
+    widths = cluster.instance_widths
+    links = link_capacities(widths, cluster.network_bytes_per_s, cluster.node.host_to_device_bytes_per_s)
+    flows = transfers.new_flows(64, len(requests) * _TRANSFERS, links)
+    events = heap.new_events(4 * len(widths) + 64)
     while not _run(world, events, decoders, flows):
         events = heap.with_room(events, _pushes_at_once(flows))
         flows = transfers.with_room(flows)
         decoders = batches.with_room(decoders)
     counters = {
-        "evictions": int(world.caches.evictions[0]),
+        **kv.counters(world.caches),
         "decode_steps": int(decoders.nodes["step"].sum()),
     }
     return counters, flows.links["sent_bytes"]
@@ -193,23 +229,35 @@ def replay(
 def _new_world(
     cluster: Cluster, block_tokens: int, requests: np.ndarray, block_ids: np.ndarray, longest_tokens: int
 ) -> World:
-    prefillers = np.zeros(cluster.prefill_nodes, PREFILLER)
+    instances, ids = cluster.prefill_instances, int(block_ids.max(initial=-1)) + 1
+    prefillers = np.zeros(instances, PREFILLER)
     prefillers["first"] = prefillers["last"] = -1
     return World(
         setting=_setting(cluster, block_tokens),
         requests=requests,
         arrived=np.zeros(1, np.int64),
-        blocks=np.array(block_ids, np.int64),
-        pinned=np.zeros(len(block_ids), np.bool_),
+        blocks=block_ids.astype(np.int32),
+        pinned=np.full(len(block_ids), -1, np.int32),
+        next_asked=_next_asked(requests, block_ids) if cluster.eviction == "belady" else np.zeros(1),
+        asked=np.zeros(ids if cluster.replicate_after_uses > 1 else 1, np.int32),
         prefillers=prefillers,
-        caches=lru.new_caches(
-            cluster.prefill_nodes,
-            cluster.cache_tokens_per_node // block_tokens,
-            int(block_ids.max(initial=-1)) + 1,
+        ends_s=np.zeros((instances, cluster.pipeline_nodes)),
+        caches=kv.new_caches(
+            instances, cluster.tier_blocks(block_tokens), ids, cluster.eviction, cluster.lease_ttl_s
         ),
         first_decode=np.full(cluster.decode_nodes, -1, np.int64),
         scratch_s=np.zeros(longest_tokens + 1),
     )
+
+
+def _next_asked(requests: np.ndarray, block_ids: np.ndarray) -> np.ndarray:
+    """For each block of each request, which request asks for it next; infinite if none does."""
+    asked_by = np.repeat(np.arange(len(requests)), requests["last_block"] - requests["first_block"])
+    by_block = np.argsort(block_ids, kind="stable")
+    again = block_ids[by_block[:-1]] == block_ids[by_block[1:]]
+    following = np.full(len(block_ids), np.inf)
+    following[by_block[:-1][again]] = asked_by[by_block[1:][again]]
+    return following
 
 
 def _setting(cluster: Cluster, block_tokens: int) -> np.ndarray:
@@ -228,7 +276,12 @@ def _setting(cluster: Cluster, block_tokens: int) -> np.ndarray:
         "tbt_limit_s": cluster.tbt_limit_s,
         "decode_s": cluster.predicted_decode_s,
         "host_link_token_s": cluster.host_link_token_s,
+        "ssd_token_s": cluster.ssd_token_s,
         "layerwise": cluster.layerwise,
+        "stages": cluster.pipeline_nodes,
+        "chunk_tokens": cluster.pipeline_chunk_tokens,
+        "hop_token_s": cluster.hop_token_s,
+        "replicate_after": cluster.replicate_after_uses,
         **prefill_cost(cluster.node, cluster.model, cluster.calibration)._asdict(),
     }
     for name, value in values.items():
@@ -250,11 +303,14 @@ def _run(world, events, decoders, flows):  # type: ignore[no-untyped-def]
             arrived[0] += 1
             _arrive(world, events, decoders, flows, requests[coming].arrival_s, coming)
             continue
-        now_s, order, number, payload = heap.pop(events)
-        if order == heap.TRANSFER:
+        now_s, kind, number, payload = heap.pop(events)
+        if kind == heap.TRANSFER:
             _transfer(world, events, decoders, flows, now_s, number, payload)
-        elif order == heap.PREFILL:
-            _end_prefill(world, events, decoders, flows, now_s, payload)
+        elif kind == heap.PREFILL:
+            if number < len(world.prefillers):
+                _end_prefill(world, events, decoders, flows, now_s, payload)
+            else:
+                _free(world, events, flows, now_s, number - len(world.prefillers))
         elif decoders.nodes[number].version == payload:
             _change_batch(world, events, decoders, now_s, number)
     return True
@@ -284,7 +340,10 @@ def _lacks_room(events, decoders, flows):  # type: ignore[no-untyped-def]
 @compiled
 def _arrive(world, events, decoders, flows, now_s, index):  # type: ignore[no-untyped-def]
     request = world.requests[index]
-    lru.leading_hits(world.caches, world.blocks, request.first_block, request.last_block, world.prefillers)
+    if world.setting[0].replicate_after > 1:
+        for place in range(request.first_block, request.last_block):
+            world.asked[world.blocks[place]] += 1
+    kv.leading_hits(world.caches, world.blocks, request.first_block, request.last_block, world.prefillers)
     ttft_s = _choose(world, request, now_s)
     request.decode_node = batches.least_loaded(decoders)
     if _rejects_at_arrival(world, decoders, request, now_s, ttft_s):
@@ -292,82 +351,143 @@ def _arrive(world, events, decoders, flows, now_s, index):  # type: ignore[no-un
         return
     if request.output_tokens > 1:
         _assign(world, decoders, index, now_s + ttft_s)
-    node = world.prefillers[request.prefill_node]
-    held = node.hits
-    first = request.first_block
-    lru.pin(world.caches, request.prefill_node, world.blocks, first, first + held, world.pinned)
+    node, first = world.prefillers[request.prefill_node], request.first_block
+    request.local_blocks = _blocks_of(world, request.local_tokens)
+    request.reused_blocks = _blocks_of(world, request.local_tokens + request.fetched_tokens)
+    held = first + request.local_blocks
+    kv.pin(world.caches, request.prefill_node, world.blocks, first, held, world.pinned)
     if request.fetched_tokens:
-        _fetch(world, events, flows, now_s, index, held, world.prefillers[request.source_node].hits)
+        _fetch(world, events, flows, now_s, index)
     if node.last >= 0:
         world.requests[node.last].next_in_queue = index
     else:
         node.first = index
     node.last = index
-    node.queued_s += request.prefill_s
+    node.queued_s += request.busy_s
     _start_prefill(world, events, flows, now_s, request.prefill_node)
+
+
+@compiled
+def _blocks_of(world, tokens):  # type: ignore[no-untyped-def]
+    block_tokens = world.setting[0].block_tokens
+    return (tokens + block_tokens - 1) // block_tokens
 
 
 @compiled
 def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
     """`scheduler.candidates` and `scheduler.choose` in one pass; the estimated TTFT."""
     setting, nodes = world.setting[0], world.prefillers
-    last = request.input_tokens - 1
     best_tokens, best_node = -1, -1
     for number in range(len(nodes)):
-        held_tokens = min(nodes[number].hits * setting.block_tokens, last)
-        if held_tokens > best_tokens:
-            best_tokens, best_node = held_tokens, number
+        in_memory = nodes[number].memory_blocks if nodes[number].ssd_blocks else nodes[number].blocks
+        if _tokens_of(setting, request, in_memory) > best_tokens:
+            best_tokens, best_node = _tokens_of(setting, request, in_memory), number
     drawn = int(request.draw * len(nodes))
     fetching, least, least_ttft_s = np.isfinite(setting.threshold), np.inf, np.inf
     for number in range(len(nodes)):
         if setting.rule == _RANDOM and number != drawn:
             continue
-        local_tokens, fetched_tokens, transfer_s = (
-            min(nodes[number].hits * setting.block_tokens, last),
-            0,
-            0.0,
-        )
-        if fetching and best_tokens > local_tokens * setting.threshold:
-            fetched_tokens = best_tokens - local_tokens
+        tokens, vram_tokens, ssd_tokens, prefill_s, busy_s = _local(setting, request, nodes[number])
+        fetched_tokens, transfer_s = 0, 0.0
+        if fetching and best_tokens > tokens * setting.threshold:
+            fetched_tokens = best_tokens - tokens
             size_bytes = fetched_tokens * setting.kv_bytes
-            transfer_s = setting.startup_s + size_bytes / setting.network_bytes_per_s
-        queue_s = max(0.0, nodes[number].busy_until_s - now_s) + nodes[number].queued_s
-        prefill_s = _prefill_s(setting, request.input_tokens, local_tokens + fetched_tokens)
+            transfer_s = setting.startup_s + size_bytes / (setting.stages * setting.network_bytes_per_s)
+            prefill_s, busy_s = _prefill_s(
+                setting, request.input_tokens, best_tokens, vram_tokens, ssd_tokens
+            )
+        queue_s = max(0.0, world.ends_s[number, 0] - now_s) + nodes[number].queued_s
         ttft_s = transfer_s + queue_s + prefill_s
         measure = queue_s if setting.rule == _LOAD_BALANCING else ttft_s
         if measure < least:
             least, least_ttft_s = measure, ttft_s
             request.prefill_node = number
             request.source_node = best_node if fetched_tokens else -1
-            request.local_tokens = local_tokens
+            request.local_tokens = tokens
+            request.vram_tokens = vram_tokens
+            request.ssd_tokens = ssd_tokens
             request.fetched_tokens = fetched_tokens
             request.prefill_s = prefill_s
+            request.busy_s = busy_s
     return least_ttft_s
 
 
 @compiled
-def _prefill_s(setting, input_tokens, cached_tokens):  # type: ignore[no-untyped-def]
+def _tokens_of(setting, request, blocks):  # type: ignore[no-untyped-def]
+    return min(blocks * setting.block_tokens, request.input_tokens - 1)
+
+
+@compiled
+def _local(setting, request, held):  # type: ignore[no-untyped-def]
+    """What a node reuses of its own, by tier, and the prefill with it; twin of `scheduler._local`."""
+    tokens = _tokens_of(setting, request, held.blocks)
+    vram_tokens = _tokens_of(setting, request, held.vram_blocks)
+    if not held.ssd_blocks:
+        prefill_s, busy_s = _prefill_s(setting, request.input_tokens, tokens, vram_tokens, 0)
+        return tokens, vram_tokens, 0, prefill_s, busy_s
+    memory_tokens = _tokens_of(setting, request, held.memory_blocks)
+    memory_vram_tokens = _tokens_of(setting, request, held.memory_vram_blocks)
+    memory_s, memory_busy_s = _prefill_s(setting, request.input_tokens, memory_tokens, memory_vram_tokens, 0)
+    ssd_tokens = _tokens_of(setting, request, held.ssd_blocks)
+    whole_s, whole_busy_s = _prefill_s(setting, request.input_tokens, tokens, vram_tokens, ssd_tokens)
+    if whole_s <= memory_s:
+        return tokens, vram_tokens, ssd_tokens, whole_s, whole_busy_s
+    return memory_tokens, memory_vram_tokens, 0, memory_s, memory_busy_s
+
+
+@compiled
+def _prefill_s(setting, input_tokens, cached_tokens, vram_tokens, ssd_tokens):  # type: ignore[no-untyped-def]
+    """Seconds of a prefill, and of them those in which its node can begin no other."""
     compute_s = _prefill_seconds(
         setting.overhead_s, setting.token_s, setting.pair_s, input_tokens, cached_tokens
     )
-    load_s = cached_tokens * setting.host_link_token_s
-    store_s = (input_tokens - cached_tokens) * setting.host_link_token_s
-    return _with_host_link_seconds(compute_s, load_s, store_s, setting.layerwise)
+    read_s, load_s, store_s = _moves_s(setting, input_tokens, cached_tokens, vram_tokens, ssd_tokens)
+    if setting.stages == 1:
+        prefill_s = _with_tier_seconds(compute_s, read_s, load_s, store_s, setting.layerwise)
+        return prefill_s, prefill_s
+    handover_s = _longest_handover_seconds(
+        setting.token_s,
+        setting.pair_s,
+        setting.hop_token_s,
+        setting.stages,
+        input_tokens,
+        cached_tokens,
+        setting.chunk_tokens,
+    )
+    whole_s, first_stage_s = _pipeline_seconds(compute_s, setting.overhead_s, handover_s, setting.stages)
+    return (
+        _with_tier_seconds(whole_s, read_s, load_s, store_s, setting.layerwise),
+        _with_tier_seconds(first_stage_s, read_s, load_s, store_s, setting.layerwise),
+    )
+
+
+@compiled
+def _moves_s(setting, input_tokens, cached_tokens, vram_tokens, ssd_tokens):  # type: ignore[no-untyped-def]
+    return (
+        ssd_tokens * setting.ssd_token_s,
+        (cached_tokens - vram_tokens) * setting.host_link_token_s,
+        (input_tokens - cached_tokens) * setting.host_link_token_s,
+    )
 
 
 @compiled
 def _rejects_at_arrival(world, decoders, request, now_s, ttft_s):  # type: ignore[no-untyped-def]
-    setting, node = world.setting[0], decoders.nodes[request.decode_node]
+    setting = world.setting[0]
     if setting.admission == _NONE:
         return False
     if ttft_s > setting.ttft_limit_s:
         return True
     if setting.admission == _BASELINE or request.output_tokens == 1:
         return False
-    sequences, tokens = node.present_sequences, node.present_tokens
-    if setting.admission == _PREDICTIVE:
-        sequences, tokens = _predicted_load(world, request.decode_node, now_s + ttft_s)
-    return _is_full(world, decoders, sequences, tokens, request)
+    nodes, sequences, tokens = decoders.nodes, 0, 0
+    for number in range(len(nodes)):
+        if setting.admission == _PREDICTIVE:
+            more_sequences, more_tokens = _predicted_load(world, number, now_s + ttft_s)
+        else:
+            more_sequences, more_tokens = nodes[number].present_sequences, nodes[number].present_tokens
+        sequences += more_sequences
+        tokens += more_tokens
+    return _is_full(world, decoders, sequences / len(nodes), tokens / len(nodes), request)
 
 
 @compiled
@@ -426,33 +546,66 @@ def _release(world, decoders, request):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _fetch(world, events, flows, now_s, index, held, best):  # type: ignore[no-untyped-def]
-    """The prompt's blocks from `held` to `best` are pinned at the source until they have arrived."""
+def _fetch(world, events, flows, now_s, index):  # type: ignore[no-untyped-def]
+    """The blocks that are lacking are pinned at the source until they have arrived."""
     request = world.requests[index]
     request.fetching = True
-    request.fetch_from = request.first_block + held
-    request.fetch_to = request.first_block + best
-    lru.pin(
-        world.caches,
-        request.source_node,
-        world.blocks,
-        request.fetch_from,
-        request.fetch_to,
-        world.pinned,
-    )
+    first = request.first_block + request.local_blocks
+    last = request.first_block + request.reused_blocks
+    request.migrated_blocks = last - first - _hot_blocks(world, first, last)
+    kv.pin(world.caches, request.source_node, world.blocks, first, last, world.pinned)
     _send(world, events, flows, now_s, index, _FETCH)
+
+
+@compiled
+def _hot_blocks(world, first, last):  # type: ignore[no-untyped-def]
+    least = world.setting[0].replicate_after
+    if least == 1:
+        return last - first
+    place = first
+    while place < last and world.asked[world.blocks[place]] >= least:
+        place += 1
+    return place - first
 
 
 @compiled
 def _end_fetch(world, events, flows, now_s, index):  # type: ignore[no-untyped-def]
     request = world.requests[index]
-    caches, blocks, pinned, node = world.caches, world.blocks, world.pinned, request.prefill_node
-    lru.unpin(caches, request.source_node, blocks, request.fetch_from, request.fetch_to, pinned)
-    lru.store(caches, node, blocks, request.first_block, request.fetch_to)
-    lru.pin(caches, node, blocks, request.fetch_from, request.fetch_to, pinned)
+    first = request.first_block + request.local_blocks
+    last = request.first_block + request.reused_blocks
+    hot = last - request.migrated_blocks
+    kv.unpin(world.caches, first, last, world.pinned)
+    for place in range(hot - 1, first - 1, -1):
+        depth, next_use = place - request.first_block, _next_use(world, place)
+        order.touch(world.caches.shelves, world.pinned[place], now_s, depth, next_use)
+    for place in range(hot, last):
+        kv.drop(world.caches, world.pinned[place])
+    for place in range(first, last):
+        world.pinned[place] = -1
+    _store(world, now_s, request, last)
+    kv.pin(world.caches, request.prefill_node, world.blocks, first, last, world.pinned)
     request.fetching = False
     request.fetched_s = now_s
     _start_prefill(world, events, flows, now_s, request.prefill_node)
+
+
+@compiled
+def _next_use(world, place):  # type: ignore[no-untyped-def]
+    return world.next_asked[place] if len(world.next_asked) > 1 else np.inf
+
+
+@compiled
+def _store(world, now_s, request, last):  # type: ignore[no-untyped-def]
+    """Keep a request's blocks up to `last` on its node as far as there is room, their head last.
+
+    Those that it holds on to are known already; the others have to be looked for.
+    """
+    caches, node = world.caches, np.int64(request.prefill_node)
+    for place in range(last - 1, request.first_block - 1, -1):
+        block, entry = world.blocks[place], np.int64(world.pinned[place])
+        if entry < 0 or caches.shelves.entries[entry].block != block:  # evicted just now
+            entry = kv.find(caches, node, block)
+        kv.keep(caches, node, block, entry, now_s, place - request.first_block, _next_use(world, place))
 
 
 @compiled
@@ -463,25 +616,57 @@ def _start_prefill(world, events, flows, now_s, number):  # type: ignore[no-unty
         return
     request = world.requests[index]
     node.first = request.next_in_queue
-    node.queued_s = node.queued_s - request.prefill_s if node.first >= 0 else 0.0
+    node.queued_s = node.queued_s - request.busy_s if node.first >= 0 else 0.0
     if node.first < 0:
         node.last = -1
     node.busy = True
-    node.busy_until_s = now_s + request.prefill_s
     request.start_s = now_s
-    heap.push(events, node.busy_until_s, heap.PREFILL, number, index)
+    stages = world.setting[0].stages
+    if stages == 1:
+        world.ends_s[number, 0] = now_s + request.prefill_s
+    else:
+        _advance_pipeline(world, now_s, request, world.ends_s[number])
+        heap.push(events, world.ends_s[number, 0], heap.PREFILL, len(world.prefillers) + number, 0)
+    heap.push(events, world.ends_s[number, stages - 1], heap.PREFILL, number, index)
     if world.setting[0].streaming and request.output_tokens > 1:
         _send(world, events, flows, now_s, index, _STREAM)
+
+
+@compiled
+def _advance_pipeline(world, now_s, request, ends_s):  # type: ignore[no-untyped-def]
+    setting, cached_tokens = world.setting[0], request.local_tokens + request.fetched_tokens
+    read_s, load_s, store_s = _moves_s(
+        setting, request.input_tokens, cached_tokens, request.vram_tokens, request.ssd_tokens
+    )
+    _advance(
+        ends_s,
+        now_s if setting.layerwise else now_s + (read_s + load_s),
+        setting.overhead_s,
+        setting.token_s,
+        setting.pair_s,
+        setting.hop_token_s,
+        request.input_tokens,
+        cached_tokens,
+        setting.chunk_tokens,
+    )
+    moved_s = now_s + max(read_s, load_s, store_s)
+    for stage in range(len(ends_s)):
+        ends_s[stage] = max(ends_s[stage], moved_s) if setting.layerwise else ends_s[stage] + store_s
+
+
+@compiled
+def _free(world, events, flows, now_s, number):  # type: ignore[no-untyped-def]
+    """The first stage can take up the next request."""
+    world.prefillers[number].busy = False
+    _start_prefill(world, events, flows, now_s, number)
 
 
 @compiled
 def _end_prefill(world, events, decoders, flows, now_s, index):  # type: ignore[no-untyped-def]
     request = world.requests[index]
     request.first_token_s = now_s
-    world.prefillers[request.prefill_node].busy = False
-    caches, blocks, node = world.caches, world.blocks, request.prefill_node
-    lru.unpin(caches, node, blocks, request.first_block, request.last_block, world.pinned)
-    lru.store(caches, node, blocks, request.first_block, request.last_block)
+    kv.unpin(world.caches, request.first_block, request.first_block + request.reused_blocks, world.pinned)
+    _store(world, now_s, request, request.last_block)
     if request.output_tokens == 1:
         request.finish_s = now_s
     elif _rejects_after_prefill(world, decoders, request):
@@ -489,12 +674,13 @@ def _end_prefill(world, events, decoders, flows, now_s, index):  # type: ignore[
         _release(world, decoders, request)
     else:
         _enter_decoder(world, events, decoders, flows, now_s, index)
-    _start_prefill(world, events, flows, now_s, request.prefill_node)
+    if world.setting[0].stages == 1:
+        _free(world, events, flows, now_s, request.prefill_node)
 
 
 @compiled
 def _rejects_after_prefill(world, decoders, request):  # type: ignore[no-untyped-def]
-    if world.setting[0].admission != _BASELINE:
+    if world.setting[0].admission == _NONE:
         return False
     node = decoders.nodes[request.decode_node]
     return _is_full(world, decoders, node.present_sequences, node.present_tokens, request)
@@ -511,7 +697,7 @@ def _enter_decoder(world, events, decoders, flows, now_s, index):  # type: ignor
     request.decode_at_s = now_s
     if not world.setting[0].streaming:
         _send(world, events, flows, now_s, index, _STREAM)
-    elif request.streamed:
+    elif not np.isnan(request.streamed_s):
         _begin(world, events, flows, now_s, index, _LOAD)
 
 
@@ -549,9 +735,10 @@ def _transfer(world, events, decoders, flows, now_s, number, version):  # type: 
         if which == _FETCH:
             _end_fetch(world, events, flows, now_s, index)
         elif which == _LOAD:
+            request.loaded_s = now_s
             batches.wait(decoders, events, request.decode_node, index, now_s)
         else:
-            request.streamed = True
+            request.streamed_s = now_s
             if not np.isnan(request.first_token_s) and not request.outcome:
                 _begin(world, events, flows, now_s, index, _LOAD)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from mooncake_companion.simulator.fast.compiling import compiled
 from mooncake_companion.simulator.fast.events import TRANSFER, push
-from mooncake_companion.simulator.transfer import fair_rates, link_capacities
+from mooncake_companion.simulator.transfer import fair_rates
 
 _fair_rates = compiled(fair_rates)
 
@@ -54,12 +54,9 @@ class Flows(NamedTuple):
 def new_flows(
     capacity: int,
     transfers: int,
-    nodes: int,
-    network_bytes_per_s: float,
-    host_to_device_bytes_per_s: float,
+    capacities: list[float],
 ) -> Flows:
-    """No flow, room for `capacity`, numbers below `transfers`."""
-    capacities = link_capacities(nodes, network_bytes_per_s, host_to_device_bytes_per_s)
+    """No flow, room for `capacity`, numbers below `transfers`; links as of `transfer.link_capacities`."""
     links = np.zeros(len(capacities), LINK)
     links["capacity"] = capacities
     return Flows(

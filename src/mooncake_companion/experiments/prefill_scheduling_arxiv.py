@@ -1,0 +1,65 @@
+"""arXiv 2407.00079, Figure 8: the experiment of FAST'25, Figure 5, on the earlier report's own trace."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from mooncake_companion import reported
+from mooncake_companion.experiments import prefill_scheduling
+from mooncake_companion.experiments.overload import TRACE
+from mooncake_companion.experiments.prefill_scheduling import TITLES
+from mooncake_companion.parameters import parameter
+from mooncake_companion.simulator import Routing
+
+POLICIES = {
+    "KVCache-centric": TITLES[Routing.GLOBAL_CACHE_AWARE],
+    "cache-aware": TITLES[Routing.LOCAL_CACHE_AWARE],
+    "load-balancing": TITLES[Routing.LOAD_BALANCING],
+    "random": TITLES[Routing.RANDOM],
+}
+"""The report's names of the four policies, to those of FAST'25."""
+_STATISTICS = {
+    "ttft_mean": "mean_s",
+    "ttft_q1": "q1_s",
+    "ttft_median": "median_s",
+    "ttft_q3": "q3_s",
+    "ttft_whisker_low": "whisker_low_s",
+    "ttft_whisker_high": "whisker_high_s",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params(prefill_scheduling.Params):
+    """As of `prefill_scheduling`; here the split into 8 and 8 nodes is stated (section 6.2)."""
+
+    trace: str = parameter(TRACE, help="registered trace, or the path of a JSONL file")
+
+
+def run(params: Params) -> pd.DataFrame:
+    """Box-plot statistics of TTFT by policy for every split of the nodes, beside the report's.
+
+    Returns
+    -------
+    DataFrame
+        As `prefill_scheduling.run` returns it.
+    """
+    fast25 = prefill_scheduling.run(params)
+    drawn = reported.figure("arxiv_fig08").drop(columns="mean_marker_s")
+    drawn = drawn.rename(columns={"mean_printed_s": "mean_s"}).assign(
+        policy=drawn["policy"].map(POLICIES), origin="reported", prefill_nodes=params.prefill_nodes
+    )
+    drawn["ratio_to_global"] = drawn["mean_s"] / drawn["mean_s"].min()  # global's is the least
+    table = pd.concat([fast25[fast25["origin"] == "modelled"], drawn], ignore_index=True)
+    table.attrs["provenance"] = fast25.attrs["provenance"]
+    return table
+
+
+def claims(params: Params = Params()) -> dict[str, float]:
+    """Modelled values of the figure's boxes by claim id, in seconds."""
+    boxes = run(params).query("origin == 'modelled' and prefill_nodes == @params.prefill_nodes")
+    boxes = boxes.set_index("policy")
+    return {
+        f"arxiv.fig08.{claim}.{name.lower().replace('-', '_')}": float(boxes[column][title])
+        for name, title in POLICIES.items()
+        for claim, column in _STATISTICS.items()
+    }
