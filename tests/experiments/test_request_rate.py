@@ -6,7 +6,7 @@ import pytest
 from mooncake_companion import reported, traces
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import request_rate
-from mooncake_companion.experiments.request_rate import BASELINE, DATASETS, SYSTEMS, Params
+from mooncake_companion.experiments.request_rate import DATASETS, SYSTEMS, Params
 
 
 @pytest.fixture
