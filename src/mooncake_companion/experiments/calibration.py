@@ -145,9 +145,10 @@ def fit_batches() -> dict[str, Fitted]:
     -----
     That the host's time has this form was decided on the same figure. Root mean square error of TBT
     with the best constant of each form tried: memory and arithmetic alone 44 %; with a stall for
-    loading the KV cache at a join, as long as Figure 14 has it, 27 %; a time for each sequence on top of the GPUs' 10 %; every context
-    paid as if it were as long as the longest 4 %, which saturates decode on the conversation trace;
-    the host's time beside the GPUs' 10 % with requests going to the shortest step, 3 % to the
+    loading the KV cache at a join, as long as Figure 14 has it, 27 %; a time for each sequence on
+    top of the GPUs' 10 %; every context paid as if it were as long as the longest 4 %, which
+    saturates decode on the conversation trace; the host's time beside the GPUs' 10 % with requests
+    going to the shortest step, 3 % to the
     smallest KV cache. The interval of the constant holds for the form, not between forms.
     """
     params = node_split.Params()
