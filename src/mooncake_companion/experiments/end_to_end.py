@@ -46,9 +46,12 @@ class Params:
     Stated in section 5.1: 16 nodes, the limits, vLLM 0.5.1 with one instance a node. Assumed: 8
     nodes for prefill and 8 for decode, as section 5.5 recommends about equal numbers; a cache of 3
     million tokens a node (section 5.3); requests spread over vLLM's instances by the number that
-    each has; that vLLM 0.5.1 does a step's host work after the GPUs', as it overlaps them only
-    since its release 0.6.0. Chunks of 2,048 tokens are the power of two nearest to the chunked
-    bars of Figure 8, which are thus no prediction.
+    each has.
+
+    Two things are not independent of what is modelled here. That vLLM 0.5.1 does a step's host work
+    after the GPUs' follows from its history (they overlap since release 0.6.0), but was settled with
+    Figures 1 and 7 in view; no constant was. Chunks of 2,048 tokens are the power of two nearest to
+    the chunked bars of Figure 8. Figure 6 informed neither.
     """
 
     trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
