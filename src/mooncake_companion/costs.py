@@ -18,7 +18,7 @@ from mooncake_companion.parameters import require_positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The fitted constants of the model; ``data/calibration.toml`` says what each was fitted on.
+    """The constants of the model; ``data/calibration.toml`` says where each comes from.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ class Calibration:
         Seconds that a decode step takes whatever its batch.
     hbm_utilisation : float
         Share of the memory bandwidth that decode reaches.
-    decode_sequence_s : float
-        Seconds that each sequence adds to a step beyond memory and arithmetic; not fitted yet, 0.
+    host_sequence_s : float
+        Seconds of a decode step that the host spends on each sequence.
     """
 
     prefill_overhead_s: float
@@ -43,7 +43,7 @@ class Calibration:
     network_utilisation: float
     decode_overhead_s: float
     hbm_utilisation: float
-    decode_sequence_s: float = 0.0
+    host_sequence_s: float = 0.0
 
     def __post_init__(self) -> None:
         require_positive(
@@ -55,16 +55,22 @@ class Calibration:
             "decode_overhead_s",
             "hbm_utilisation",
         )
-        if not self.decode_sequence_s >= 0:
-            raise InputError(
-                f"Calibration.decode_sequence_s must be at least 0, got {self.decode_sequence_s!r}"
-            )
+        if not self.host_sequence_s >= 0:
+            raise InputError(f"Calibration.host_sequence_s must be at least 0, got {self.host_sequence_s!r}")
 
 
-def load_calibration() -> Calibration:
-    """The fitted constants that ship with the project, from ``data/calibration.toml``."""
+def load_calibration(*, host: bool = True) -> Calibration:
+    """The constants that ship with the project, from ``data/calibration.toml``.
+
+    Parameters
+    ----------
+    host : bool
+        Whether decode steps wait for the host. It was fitted on a figure of FAST'25; the arXiv
+        report's own Figure 2 shows a step that hardly grows with its batch, so without for that.
+    """
     constants = tomllib.loads(data_path("calibration.toml").read_text("utf-8"))
-    return Calibration(**{name: row["value"] for name, row in constants.items()})
+    values = {name: row["value"] for name, row in constants.items()}
+    return Calibration(**(values if host else values | {"host_sequence_s": 0.0}))
 
 
 class PrefillCost(NamedTuple):
@@ -81,7 +87,8 @@ class DecodeCost(NamedTuple):
     overhead_s: float
     weights_s: float
     arithmetic_s: float
-    sequence_s: float
+    overlapped_sequence_s: float
+    serial_sequence_s: float
     context_token_s: float
 
 
@@ -207,14 +214,17 @@ def prefill_time(
     return prefill_seconds(*prefill_cost(node, model, calibration), input_tokens, cached_tokens)
 
 
-def decode_cost(node: GpuNode, model: TransformerModel, calibration: Calibration) -> DecodeCost:
-    """Coefficients of a decode step: a roofline over memory and arithmetic; see `decode_step_time`."""
+def decode_cost(
+    node: GpuNode, model: TransformerModel, calibration: Calibration, *, overlapping: bool = True
+) -> DecodeCost:
+    """Coefficients of a decode step: a roofline over memory, arithmetic and host; see `decode_step_time`."""
     hbm_bytes_per_s = calibration.hbm_utilisation * node.gpus * node.hbm_bytes_per_s
     return DecodeCost(
         overhead_s=calibration.decode_overhead_s,
         weights_s=model.parameters * model.element_bytes / hbm_bytes_per_s,
         arithmetic_s=model.linear_flops(1) / (calibration.linear_utilisation * node.flops_per_s),
-        sequence_s=calibration.decode_sequence_s,
+        overlapped_sequence_s=calibration.host_sequence_s if overlapping else 0.0,
+        serial_sequence_s=0.0 if overlapping else calibration.host_sequence_s,
         context_token_s=model.kv_bytes_per_token / hbm_bytes_per_s,
     )
 
@@ -223,14 +233,15 @@ def decode_seconds(
     overhead_s: float,
     weights_s: float,
     arithmetic_s: float,
-    sequence_s: float,
+    overlapped_sequence_s: float,
+    serial_sequence_s: float,
     context_token_s: float,
     sequences: Number,
     context_tokens: Number,
 ) -> Number:
     """Seconds of a decode step from its coefficients; the one formula that every engine evaluates."""
-    linear_s = max(weights_s, arithmetic_s * sequences)
-    return overhead_s + linear_s + sequence_s * sequences + context_token_s * context_tokens
+    gpu_s = max(weights_s, arithmetic_s * sequences) + context_token_s * context_tokens
+    return overhead_s + max(gpu_s, overlapped_sequence_s * sequences) + serial_sequence_s * sequences
 
 
 def mixed_seconds(
@@ -240,7 +251,8 @@ def mixed_seconds(
     overhead_s: float,
     weights_s: float,
     arithmetic_s: float,
-    sequence_s: float,
+    overlapped_sequence_s: float,
+    serial_sequence_s: float,
     context_token_s: float,
     sequences: Number,
     context_tokens: Number,
@@ -255,8 +267,9 @@ def mixed_seconds(
     chunks it is `decode_seconds`.
     """
     linear_s = max(weights_s, arithmetic_s * (sequences + chunk_tokens))
-    decode_s = overhead_s + linear_s + sequence_s * sequences + context_token_s * context_tokens
-    return decode_s + pair_s * chunk_pairs + prefill_overhead_s * prompts
+    gpu_s = linear_s + context_token_s * context_tokens + pair_s * chunk_pairs
+    decode_s = overhead_s + max(gpu_s, overlapped_sequence_s * sequences) + serial_sequence_s * sequences
+    return decode_s + prefill_overhead_s * prompts
 
 
 def decode_step_time(
@@ -266,6 +279,7 @@ def decode_step_time(
     context_tokens: int,
     *,
     calibration: Calibration,
+    overlapping: bool = True,
 ) -> float:
     """Time in which every sequence of a batch gets one more token, in seconds.
 
@@ -277,14 +291,18 @@ def decode_step_time(
     context_tokens : int
         Tokens in the KV cache of all of them together.
     calibration : Calibration
+    overlapping : bool
+        Whether the host does its work on the sequences while the GPUs compute, or after it.
 
     Notes
     -----
     A roofline. The linear layers take the longer of reading the weights and of their arithmetic
-    (Equation 1 for one token a sequence); attention reads the whole KV cache of the batch. To
-    that comes an overhead for each step and one for each sequence.
+    (Equation 1 for one token a sequence); attention reads the whole KV cache of the batch. The
+    host's work on each sequence goes on meanwhile and counts where it takes longer, or comes on
+    top. To that comes an overhead for each step.
     """
-    return float(decode_seconds(*decode_cost(node, model, calibration), sequences, context_tokens))
+    cost = decode_cost(node, model, calibration, overlapping=overlapping)
+    return float(decode_seconds(*cost, sequences, context_tokens))
 
 
 def transfer_time(

@@ -129,7 +129,7 @@ def test_a_split_without_decode_nodes_is_refused():
 
 
 def test_block_times_by_hand():
-    """512 tokens of 327,680 bytes over 86.48 and 128 GB/s; 6.2e13 FLOPs at 45 % of 2,496 TFLOP/s."""
+    """512 tokens of 327,680 bytes over 87 and 128 GB/s; 6.2e13 FLOPs at 45 % of 2,496 TFLOP/s."""
     times = prefill_scheduling.block_times(Params())
     assert times["fetch_s"] == pytest.approx(1.94e-3, rel=1e-2)
     assert times["load_s"] == pytest.approx(1.311e-3, rel=1e-3)

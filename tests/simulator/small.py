@@ -19,6 +19,7 @@ CALIBRATION = Calibration(
     network_utilisation=1.0,
     decode_overhead_s=0.015625,
     hbm_utilisation=0.5,
+    host_sequence_s=0.0078125,
 )
 
 
@@ -108,6 +109,7 @@ small_settings = st.fixed_dictionaries(
         "ttft_limit_s": st.sampled_from([2.0, 30.0]),
         "tbt_limit_s": st.sampled_from([0.045, 0.1]),
         "predicted_decode_s": st.sampled_from([0.5, 4.0]),
+        "first_interval_counts": st.booleans(),
     }
 ).map(_whole)
 
@@ -118,5 +120,7 @@ coupled_settings = st.fixed_dictionaries(
         "batching": st.sampled_from(Batching),
         "chunk_tokens": st.sampled_from([1, 3, 700, 2048]),
         "max_batched_tokens": st.sampled_from([1, 3000, 131_072]),
+        "host_overlaps": st.booleans(),
+        "first_interval_counts": st.booleans(),
     }
 )

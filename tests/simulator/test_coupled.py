@@ -27,7 +27,10 @@ def prefill_s(tokens, cached_tokens=0):
 
 
 def step_s(sequences, context_tokens):
-    return decode_step_time(NODE, MODEL, sequences, context_tokens, calibration=CALIBRATION)
+    """A step of the baselines, whose host does not work while the GPUs compute."""
+    return decode_step_time(
+        NODE, MODEL, sequences, context_tokens, calibration=CALIBRATION, overlapping=False
+    )
 
 
 @given(small_traces(), coupled_settings)
@@ -38,7 +41,7 @@ def test_laws_of_every_replay(trace, setting):
     assert np.isfinite(result.finish_s).all()
     assert (result.arrival_s <= result.start_s).all()
     assert (result.start_s < result.first_token_s).all()
-    assert (np.isfinite(result.tbt_s) == (result.output_tokens > 1)).all()
+    assert (np.isfinite(result.tbt_s) == (result.output_tokens > 2 - setting["first_interval_counts"])).all()
     assert (result.cached_tokens < result.input_tokens).all()
     if setting["batching"] is not Batching.PREFIX_CACHING:
         assert not result.cached_tokens.any()
@@ -75,6 +78,19 @@ def test_a_prompt_that_arrives_stops_the_decode_of_another(engine, batching):
 
 
 @engines
+@pytest.mark.parametrize("overlaps", [True, False])
+def test_the_host_works_along_with_the_gpus_or_after_them(engine, overlaps):
+    """Six answers of one instant: with overlap the longer of the two counts, without it their sum."""
+    trace = Trace.from_requests([(0.0, 500, 2, [index]) for index in range(6)])
+    result = simulate(trace, coupled(nodes=1, host_overlaps=overlaps), engine=engine)
+    gpus_s = step_s(6, 3000) - 6 * CALIBRATION.host_sequence_s - CALIBRATION.decode_overhead_s
+    host_s = 6 * CALIBRATION.host_sequence_s
+    assert host_s > gpus_s
+    expected_s = CALIBRATION.decode_overhead_s + (host_s if overlaps else gpus_s + host_s)
+    assert result.finish_s[0] - result.first_token_s[0] == pytest.approx(expected_s, rel=1e-9)
+
+
+@engines
 def test_chunks_let_decode_go_on(engine):
     """The same two requests: no interval is as long as the whole prefill, but more are long."""
     trace = Trace.from_requests([(0.0, 1000, 30, [0, 1]), (1.2, 4000, 1, range(10, 18))])
@@ -104,7 +120,7 @@ def test_chunked_request_by_hand(engine):
     result = simulate(trace, coupled(**setting), engine=engine)
     cost = prefill_cost(NODE, MODEL, CALIBRATION)
     chunks_s = [cost.token_s * tokens for tokens in (400, 400, 200)]
-    weights_s = step_s(1, 0) - CALIBRATION.decode_overhead_s
+    weights_s = step_s(1, 0) - CALIBRATION.decode_overhead_s - CALIBRATION.host_sequence_s
     expected_s = sum(CALIBRATION.decode_overhead_s + max(weights_s, chunk_s) for chunk_s in chunks_s)
     expected_s += cost.overhead_s + cost.pair_s * 1000**2
     assert result.first_token_s[0] == pytest.approx(expected_s, rel=1e-12)

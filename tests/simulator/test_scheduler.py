@@ -105,6 +105,6 @@ def test_nobody_reads_from_the_ssd_of_another_node():
     assert (chosen.node, chosen.source_node, chosen.fetched_tokens) == (1, 0, 40)
 
 
-def test_of_decode_nodes_the_one_with_the_shortest_step_is_chosen():
-    choices = [DecodeCandidate(0, 9, 90, 3.0), DecodeCandidate(1, 1, 10, 2.0), DecodeCandidate(2, 1, 10, 2.0)]
+def test_of_decode_nodes_the_one_with_the_smallest_kv_cache_is_chosen():
+    choices = [DecodeCandidate(0, 1, 90, 1.0), DecodeCandidate(1, 9, 10, 2.0), DecodeCandidate(2, 1, 10, 2.0)]
     assert choose_decode(choices).node == 1

@@ -101,7 +101,7 @@ class Params:
         return Cluster(
             node=load_node(self.node),
             model=load_model(self.model),
-            calibration=load_calibration(),
+            calibration=load_calibration(host=False),
             prefill_nodes=self.prefill_nodes,
             decode_nodes=decode_nodes,
             cache_tokens_per_node=self.cache_tokens_per_node,

@@ -63,7 +63,7 @@ def run(params: Params) -> pd.DataFrame:
 
 
 def _modelled(params: Params, read: pd.DataFrame) -> pd.DataFrame:
-    node, model, calibration = load_node(params.node), load_model(params.model), load_calibration()
+    node, model, calibration = load_node(params.node), load_model(params.model), load_calibration(host=False)
     table = read[["stage", "sequence_tokens", "batch"]].assign(origin="modelled")
     decoding = table["stage"] == DECODING
     table.loc[decoding, "sequence_tokens"] = params.decode_context_tokens

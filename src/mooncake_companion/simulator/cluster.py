@@ -30,11 +30,16 @@ class Deployment:
         What every node is, and what it serves.
     calibration : Calibration
         The fitted constants.
+    first_interval_counts : bool
+        Whether the interval between first and second token, in which a KV cache may have to move,
+        counts for a request's TBT. FAST'25 does not say. Its Figure 15 has shorter TBTs and more
+        requests within the limit than the model can have if it counts.
     """
 
     node: GpuNode
     model: TransformerModel
     calibration: Calibration
+    first_interval_counts: bool = True
 
     @classmethod
     def from_presets(cls, node: str, model: str, **settings: Any) -> Self:
@@ -83,7 +88,7 @@ class Cluster(Deployment):
 
     Parameters
     ----------
-    node, model, calibration
+    node, model, calibration, first_interval_counts
         As of every `Deployment`.
     prefill_nodes, decode_nodes : int
         Nodes of each pool. A prefill node works on one request at a time, a decode node on a batch.

@@ -37,7 +37,7 @@ from mooncake_companion.parameters import require_positive
 from mooncake_companion.simulator.cache_tiers import NodeCache
 from mooncake_companion.simulator.clock import Clock, Order
 from mooncake_companion.simulator.cluster import Deployment
-from mooncake_companion.simulator.reference import Record, Request
+from mooncake_companion.simulator.reference import Record, Request, tbt_seconds
 from mooncake_companion.simulator.scheduler import NO_NODE, Candidate
 
 
@@ -55,7 +55,7 @@ class CoupledCluster(Deployment):
 
     Parameters
     ----------
-    node, model, calibration
+    node, model, calibration, first_interval_counts
         As of every `Deployment`.
     nodes : int
     batching : Batching
@@ -65,12 +65,16 @@ class CoupledCluster(Deployment):
     max_batched_tokens : int
         Prompt tokens that one iteration computes at most without chunks; one prompt is always
         let in. The default is vLLM's for a context of 131,072 tokens.
+    host_overlaps : bool
+        Whether the host works on the sequences while the GPUs compute. vLLM does so since its
+        release 0.6.0 (asynchronous output processing); the paper ran 0.5.1.
     """
 
     nodes: int
     batching: Batching = Batching.PLAIN
     chunk_tokens: int = 2048
     max_batched_tokens: int = 131_072
+    host_overlaps: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self, "nodes", "chunk_tokens", "max_batched_tokens")
@@ -141,7 +145,9 @@ class _CoupledPath:
         self._blocks = cluster.vram_tokens // block_tokens
         self.nodes = [_Node(cache=NodeCache([self._blocks])) for _ in range(cluster.nodes)]
         self._prefill = prefill_cost(cluster.node, cluster.model, cluster.calibration)
-        self._decode = decode_cost(cluster.node, cluster.model, cluster.calibration)
+        self._decode = decode_cost(
+            cluster.node, cluster.model, cluster.calibration, overlapping=cluster.host_overlaps
+        )
         self._hits: dict[int, int] = {}
 
     def arrive(self, index: int) -> None:
@@ -241,7 +247,9 @@ class _CoupledPath:
             node.context_tokens += request.input_tokens
 
     def _finish(self, node: _Node, index: int) -> None:
-        self.records[index].finish_s = self.clock.now_s
+        record = self.records[index]
+        record.finish_s = self.clock.now_s
+        record.tbt_s = tbt_seconds(record.intervals_s, self._cluster.first_interval_counts)
         node.outstanding -= 1
         if self._cluster.batching is not Batching.PREFIX_CACHING:
             node.reserved -= self._tokens(index)

@@ -6,7 +6,7 @@ only the standard library, so that it also runs in a browser.
 What happens to a request:
 
 1. It arrives. Conductor sees every prefill node's queue and cached prefix and picks one
-   (`scheduler`), and the decode node whose step would be shortest; or it is rejected (`overload`).
+   (`scheduler`), and the decode node with the smallest KV cache; or it is rejected (`overload`).
 2. What its node lacks of the prefix is fetched from the node that has it in memory, while it waits
    its turn. Conductor's choice is carried out as decided: blocks that appear between decision and
    start are not reused (FAST'25, section 3.2: a prefill node is told which blocks to reuse).
@@ -125,12 +125,8 @@ class Record:
     loaded_s: float = float("nan")
     join_s: float = float("nan")
     finish_s: float = float("nan")
+    tbt_s: float = float("nan")
     intervals_s: list[float] = field(default_factory=list)
-
-    @property
-    def tbt_s(self) -> float:
-        """Mean of the longest tenth of the intervals between tokens; NaN without any."""
-        return mean_of_longest_tenth(self.intervals_s)
 
 
 class Run(NamedTuple):
@@ -144,16 +140,19 @@ class Run(NamedTuple):
     sent_bytes: list[int]
 
 
-def mean_of_longest_tenth(intervals_s: Sequence[float]) -> float:
-    """TBT of a request: mean of the longest ceil(n / 10) of its n intervals; NaN without any.
+def tbt_seconds(intervals_s: Sequence[float], first_counts: bool) -> float:
+    """TBT of a request: mean of the longest ceil(n / 10) of the n intervals that count; NaN without any.
 
-    >>> mean_of_longest_tenth([1.0, 2.0, 3.0] + [0.5] * 10)
+    The first interval, from the first token to the second, may be left out.
+
+    >>> tbt_seconds([1.0, 2.0, 3.0] + [0.5] * 10, first_counts=True)
     2.5
     """
-    if not intervals_s:
+    counting = intervals_s if first_counts else intervals_s[1:]
+    if not counting:
         return float("nan")
-    counted = -(-len(intervals_s) // 10)
-    return sum(sorted(intervals_s)[-counted:]) / counted
+    longest = -(-len(counting) // 10)
+    return sum(sorted(counting)[-longest:]) / longest
 
 
 def _next_asked(requests: Sequence[Request]) -> list[list[float]]:
@@ -323,7 +322,14 @@ class _ServingPath:
 
         return PrefillView(
             input_tokens=request.input_tokens,
-            prefixes=[Prefix(tokens(h.blocks), tokens(h.vram_blocks), tokens(h.ssd_blocks)) for h in held],
+            prefixes=[
+                Prefix(
+                    tokens(h.blocks),
+                    tokens(h.vram_blocks),
+                    min(tokens(h.ssd_blocks), tokens(h.blocks) - tokens(h.vram_blocks)),
+                )
+                for h in held
+            ],
             memory_prefixes=[Prefix(tokens(h.memory_blocks), tokens(h.memory_vram_blocks)) for h in held],
             queue_s=[max(0.0, node.ends_s[0] - now_s) + node.queued_s for node in self.prefillers],
         )
@@ -499,8 +505,8 @@ class _ServingPath:
     def _end_prefill(self, index: int) -> None:
         request, record, choice = self._requests[index], self.records[index], self._choice(index)
         record.first_token_s = record.last_token_s = self.clock.now_s
-        self.caches.unpin(choice.node, self._held.pop(index))
         self.caches.store(choice.node, request.blocks, self._uses(index, len(request.blocks)))
+        self.caches.unpin(choice.node, self._held.pop(index))
         if request.output_tokens == 1:
             record.finish_s = self.clock.now_s
         elif self._rejects_after_prefill(index):
@@ -614,7 +620,9 @@ class _ServingPath:
         decoder.reserved_tokens -= tokens
         decoder.context_tokens -= tokens - 1
         decoder.present = DecodeLoad(decoder.present.sequences - 1, decoder.present.tokens - tokens)
-        self.records[index].finish_s = self.clock.now_s
+        record = self.records[index]
+        record.finish_s = self.clock.now_s
+        record.tbt_s = tbt_seconds(record.intervals_s, self._cluster.first_interval_counts)
         self._release(index)
 
     def _choice(self, index: int) -> Candidate:

@@ -29,7 +29,8 @@ class Result:
     join_s, finish_s : array of float64
         When the request joined a decode batch, and had its last token.
     tbt_s : array of float64
-        Mean of the longest tenth of the intervals between tokens, in seconds; NaN with one token.
+        Mean of the longest tenth of the intervals between tokens, in seconds; NaN without any that
+        counts (`Deployment.first_interval_counts`).
     prefill_s : array of float64
         Computation of the prefill, in seconds, as Conductor estimated and the node took it.
     input_tokens, output_tokens, local_tokens, fetched_tokens : array of int
@@ -106,9 +107,9 @@ class Result:
         return float(self.cached_tokens[prefilled].sum() / total) if total else 0.0
 
     def meets(self, *, ttft_s: float, tbt_s: float) -> np.ndarray:
-        """Which requests finished within both limits; one with a single token meets any TBT."""
+        """Which requests finished within both limits; one without a TBT meets any."""
         finished = self.outcome == Outcome.FINISHED
-        in_rhythm = (self.tbt_s <= tbt_s) | (self.output_tokens == 1)
+        in_rhythm = ~(self.tbt_s > tbt_s)
         return finished & (self.ttft_s <= ttft_s) & in_rhythm
 
     def frame(self) -> pd.DataFrame:

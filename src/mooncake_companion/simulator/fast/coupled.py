@@ -52,6 +52,7 @@ SETTING = np.dtype(
         ("vram_tokens", np.int64),
         ("chunk_tokens", np.int64),
         ("max_batched_tokens", np.int64),
+        ("first_counts", np.bool_),
     ]
 )
 
@@ -78,7 +79,7 @@ def replay(
     """
     longest_tokens = int(requests["output_tokens"].max(initial=1))
     world = _new_world(cluster, block_tokens, requests, block_ids, longest_tokens)
-    cost = decode_cost(cluster.node, cluster.model, cluster.calibration)
+    cost = decode_cost(cluster.node, cluster.model, cluster.calibration, overlapping=cluster.host_overlaps)
     decoders = batches.new_decoders(cluster.nodes, len(requests), longest_tokens, cost)
     events = heap.new_events(4 * cluster.nodes + 64)
     while not _run(world, events, decoders):
@@ -105,6 +106,7 @@ def _new_world(
     setting["vram_tokens"] = cluster.vram_tokens
     setting["chunk_tokens"] = cluster.chunk_tokens
     setting["max_batched_tokens"] = cluster.max_batched_tokens
+    setting["first_counts"] = cluster.first_interval_counts
     cost = prefill_cost(cluster.node, cluster.model, cluster.calibration)
     kept = blocks if cluster.batching is Batching.PREFIX_CACHING else 0
     return World(
@@ -285,7 +287,7 @@ def _end(world, decoders, now_s, number):  # type: ignore[no-untyped-def]
         request = world.requests[index]
         node.context_tokens -= request.input_tokens + request.output_tokens - 1
         request.tbt_s = batches.tbt_seconds(
-            decoders, number, request.output_tokens - 1, request.first_token_s, world.scratch_s
+            decoders, number, request, world.setting[0].first_counts, world.scratch_s
         )
         _finish(world, decoders, now_s, number, request)
     index = state.first_chunk

@@ -83,14 +83,12 @@ def step_seconds(decoders, sequences, context_tokens):  # type: ignore[no-untype
 
 
 @compiled
-def least_loaded(decoders, input_tokens):  # type: ignore[no-untyped-def]
-    """The node whose step would be shortest with one more request and all that it was given."""
-    best, least_s = 0, np.inf
+def least_loaded(decoders):  # type: ignore[no-untyped-def]
+    """The node whose KV cache would be smallest with all that it was given."""
+    best = 0
     for number in range(len(decoders.nodes)):
-        node = decoders.nodes[number]
-        step_s = step_seconds(decoders, node.assigned_sequences + 1, node.assigned_tokens + input_tokens)
-        if step_s < least_s:
-            best, least_s = number, step_s
+        if decoders.nodes[number].assigned_tokens < decoders.nodes[best].assigned_tokens:
+            best = number
     return best
 
 
@@ -164,10 +162,17 @@ def walk(decoders, events, number, now_s):  # type: ignore[no-untyped-def]
     ring, end_s = len(ends_s) - 1, now_s
     sequences, context_tokens = node.sequences, node.context_tokens
     last = decoders.batch[number, 0].last_step
-    overhead_s, weights_s, arithmetic_s, sequence_s, context_token_s = decoders.cost
+    overhead_s, weights_s, arithmetic_s, overlapped_s, serial_s, context_token_s = decoders.cost
     for step in range(node.step + 1, last + 1):
         end_s += _decode_seconds(
-            overhead_s, weights_s, arithmetic_s, sequence_s, context_token_s, sequences, context_tokens
+            overhead_s,
+            weights_s,
+            arithmetic_s,
+            overlapped_s,
+            serial_s,
+            context_token_s,
+            sequences,
+            context_tokens,
         )
         context_tokens += sequences
         ends_s[step & ring] = end_s
@@ -211,10 +216,14 @@ def leave(decoders, number):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def tbt_seconds(decoders, number, intervals, first_token_s, scratch):  # type: ignore[no-untyped-def]
-    """Mean of the longest tenth of the intervals of a sequence that has just had its last token."""
+def tbt_seconds(decoders, number, request, first_counts, scratch):  # type: ignore[no-untyped-def]
+    """TBT of a request that has just had its last token; NaN without an interval that counts."""
+    intervals = request.output_tokens - 1 if first_counts else request.output_tokens - 2
+    if intervals < 1:
+        return np.nan
     ends_s, first = decoders.ends_s[number], decoders.nodes[number].step - intervals + 1
-    ring, before_s = len(ends_s) - 1, first_token_s
+    ring = len(ends_s) - 1
+    before_s = request.first_token_s if first_counts else ends_s[(first - 1) & ring]
     for interval in range(intervals):
         end_s = ends_s[(first + interval) & ring]
         scratch[interval] = end_s - before_s

@@ -136,6 +136,7 @@ SETTING = np.dtype(
         ("chunk_tokens", np.int64),
         ("hop_token_s", np.float64),
         ("replicate_after", np.int64),
+        ("first_counts", np.bool_),
     ]
 )
 """A `Cluster` as plain numbers."""
@@ -289,6 +290,7 @@ def _setting(cluster: Cluster, block_tokens: int) -> np.ndarray:
         "chunk_tokens": cluster.pipeline_chunk_tokens,
         "hop_token_s": cluster.hop_token_s,
         "replicate_after": cluster.replicate_after_uses,
+        "first_counts": cluster.first_interval_counts,
         **prefill_cost(cluster.node, cluster.model, cluster.calibration)._asdict(),
     }
     for name, value in values.items():
@@ -352,7 +354,7 @@ def _arrive(world, events, decoders, flows, now_s, index):  # type: ignore[no-un
             world.asked[world.blocks[place]] += 1
     kv.leading_hits(world.caches, world.blocks, request.first_block, request.last_block, world.prefillers)
     ttft_s = _choose(world, request, now_s)
-    request.decode_node = batches.least_loaded(decoders, request.input_tokens)
+    request.decode_node = batches.least_loaded(decoders)
     if _rejects_at_arrival(world, decoders, request, now_s, ttft_s):
         request.outcome = _REJECTED_AT_ARRIVAL
         return
@@ -452,7 +454,7 @@ def _local(setting, request, held):  # type: ignore[no-untyped-def]
     memory_tokens = _tokens_of(setting, request, held.memory_blocks)
     memory_vram_tokens = _tokens_of(setting, request, held.memory_vram_blocks)
     memory_s, memory_busy_s = _prefill_s(setting, request.input_tokens, memory_tokens, memory_vram_tokens, 0)
-    ssd_tokens = _tokens_of(setting, request, held.ssd_blocks)
+    ssd_tokens = min(_tokens_of(setting, request, held.ssd_blocks), tokens - vram_tokens)
     whole_s, whole_busy_s = _prefill_s(setting, request.input_tokens, tokens, vram_tokens, ssd_tokens)
     if whole_s <= memory_s:
         return tokens, vram_tokens, ssd_tokens, whole_s, whole_busy_s
@@ -627,7 +629,7 @@ def _store(world, now_s, request, last):  # type: ignore[no-untyped-def]
     caches, node = world.caches, np.int64(request.prefill_node)
     for place in range(last - 1, request.first_block - 1, -1):
         block, entry = world.blocks[place], np.int64(world.pinned[place])
-        if entry < 0 or caches.shelves.entries[entry].block != block:  # evicted just now
+        if entry < 0:
             entry = kv.find(caches, node, block)
         depth, next_use = place - request.first_block, _next_use(world, place)
         kv.touch_elsewhere(caches, node, block, now_s, depth, next_use)
@@ -691,8 +693,8 @@ def _free(world, events, flows, now_s, number):  # type: ignore[no-untyped-def]
 def _end_prefill(world, events, decoders, flows, now_s, index):  # type: ignore[no-untyped-def]
     request = world.requests[index]
     request.first_token_s = now_s
-    kv.unpin(world.caches, request.first_block, request.first_block + request.reused_blocks, world.pinned)
     _store(world, now_s, request, request.last_block)
+    kv.unpin(world.caches, request.first_block, request.first_block + request.reused_blocks, world.pinned)
     if request.output_tokens == 1:
         request.finish_s = now_s
     elif _rejects_after_prefill(world, decoders, request):
@@ -806,6 +808,6 @@ def _finish(world, decoders, now_s, number, index):  # type: ignore[no-untyped-d
     node.present_tokens -= _tokens(request)
     request.finish_s = now_s
     request.tbt_s = batches.tbt_seconds(
-        decoders, number, request.output_tokens - 1, request.first_token_s, world.scratch_s
+        decoders, number, request, world.setting[0].first_counts, world.scratch_s
     )
     _release(world, decoders, request)

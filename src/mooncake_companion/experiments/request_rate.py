@@ -1,0 +1,231 @@
+"""arXiv 2407.00079, Figures 11 and 12: the request rate that small clusters bear."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mooncake_companion import reported, traces
+from mooncake_companion.costs import load_calibration
+from mooncake_companion.errors import CompanionError, InputError
+from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.parameters import check, parameter
+from mooncake_companion.simulator import Cluster, CoupledCluster, simulate
+
+SYSTEMS = {
+    "Mooncake-[3P+1D]": "mooncake_3p1d",
+    "Mooncake-[2P+2D]": "mooncake_2p2d",
+    "vLLM-[4M]": "vllm_4m",
+}
+"""The systems by title, each with its name in the ids of claims."""
+BASELINE = "vLLM-[4M]"
+LEAVES_FIGURE = 2
+"""`off_scale` of a reading where a line leaves the figure, which is at no tested rate."""
+PREFILL_NODES = {"Mooncake-[3P+1D]": 3, "Mooncake-[2P+2D]": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Requests of one panel: the trace, and where the paper has it.
+
+    Parameters
+    ----------
+    trace : str
+        Registered or generated trace.
+    title : str
+        Name in the figure's readings.
+    claim : str
+        First words of the ids of its claims, with the figure.
+    """
+
+    trace: str
+    title: str
+    claim: str
+
+
+DATASETS = {
+    "arxiv-summarization": Dataset(
+        trace="arxiv-summarization", title="ArXiv Summarization", claim="fig11.{}.arxiv_summarization"
+    ),
+    "l-eval": Dataset(trace="l-eval", title="L-Eval", claim="fig11.{}.l_eval"),
+    **{
+        f"simulated-{length}": Dataset(trace=f"simulated-{length}", title=length, claim="fig12.{}." + length)
+        for length in ("16k", "32k", "64k", "128k")
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params:
+    """The experiment's setting; the defaults are the paper's where it states them.
+
+    Stated in section 8.1: four nodes, the three systems, the data sets' statistics (Table 2),
+    Poisson arrivals, and limits on the 90th percentiles of TTFT and TBT at 10 and 5 times what the
+    lowest rate gives. Assumed: one limit for all systems, from the best of them at the lowest rate;
+    plain vLLM; a cache of 3 million tokens a node. Of the figures only the tested rates are used.
+    """
+
+    dataset: str = parameter("l-eval", choices=tuple(DATASETS), help="what is requested")
+    nodes: int = parameter(4, unit="nodes", low=4, high=64, help="nodes of every system")
+    ttft_multiple: float = parameter(10.0, low=1, high=1000, help="TTFT limit over that of the lowest rate")
+    tbt_multiple: float = parameter(5.0, low=1, high=1000, help="TBT limit over that of the lowest rate")
+    percentile: float = parameter(
+        90.0, unit="%", low=1, high=100, help="of the requests, held against the limits"
+    )
+    cache_tokens_per_node: int = parameter(
+        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
+    )
+    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
+    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.nodes % 4:
+            raise InputError(f"parameter nodes: {self.nodes} is not a multiple of 4, for example 4")
+
+    def cluster(self, system: str) -> Cluster | CoupledCluster:
+        """One of the `SYSTEMS`, by its title."""
+        served: dict[str, Any] = {
+            "node": load_node(self.node),
+            "model": load_model(self.model),
+            "calibration": load_calibration(host=False),
+            "first_interval_counts": False,
+        }
+        if system == BASELINE:
+            return CoupledCluster(**served, nodes=self.nodes)
+        prefill_nodes = PREFILL_NODES[system] * self.nodes // 4
+        return Cluster(
+            **served,
+            prefill_nodes=prefill_nodes,
+            decode_nodes=self.nodes - prefill_nodes,
+            cache_tokens_per_node=self.cache_tokens_per_node,
+        )
+
+
+def tested_rates(dataset: str) -> tuple[float, ...]:
+    """Requests per second at which the paper tested a data set, in rising order."""
+    drawn = _drawn(dataset)
+    return tuple(sorted({float(f"{rate:.3g}") for rate in drawn["request_rate_rps"]}))
+
+
+def run(params: Params) -> pd.DataFrame:
+    """Percentiles of TTFT and TBT by request rate, over their limits, beside the paper's.
+
+    Returns
+    -------
+    DataFrame
+        A row for each ``origin`` ("modelled", "reported"), ``metric`` ("ttft", "tbt"), ``system``
+        and ``request_rate_per_s``. Columns: these, ``seconds`` (NaN where the paper does not say)
+        and ``over_limit`` (1 is the limit).
+    """
+    trace = traces.load(params.dataset)
+    rates = tested_rates(params.dataset)
+    rows = [
+        {"metric": metric, "system": system, "request_rate_per_s": rate, "seconds": seconds}
+        for system in SYSTEMS
+        for rate in rates
+        for metric, seconds in _percentiles_s(params, trace, system, rate).items()
+    ]
+    table = pd.DataFrame(rows)
+    lowest = table[table["request_rate_per_s"] == rates[0]].groupby("metric")["seconds"].min()
+    limits_s = lowest * pd.Series({"ttft": params.ttft_multiple, "tbt": params.tbt_multiple})
+    table["over_limit"] = table["seconds"] / table["metric"].map(limits_s)
+    table = pd.concat([table.assign(origin="modelled"), _reported(params.dataset)], ignore_index=True)
+    table = table[["origin", "metric", "system", "request_rate_per_s", "seconds", "over_limit"]]
+    table.attrs["provenance"] = {
+        "trace": trace.name,
+        "trace_sha256": trace.sha256,
+        "trace_source": trace.source,
+        "parameters": dataclasses.asdict(params),
+    }
+    return table
+
+
+def highest_rates(table: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Highest rate up to which every tested one keeps the limits; 0 if the lowest does not.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `run` returns it.
+
+    Returns
+    -------
+    dict of dict of float
+        By system, modelled: ``ttft``, ``tbt`` and ``both``, in requests/s.
+    """
+    modelled = table[table["origin"] == "modelled"]
+    over = modelled.pivot(index=["system", "request_rate_per_s"], columns="metric", values="over_limit")
+    over["both"] = over.max(axis=1)
+    kept = (over <= 1).groupby(level="system").cummin()
+    rates = kept.index.get_level_values("request_rate_per_s").to_numpy()
+    highest = kept.mul(rates, axis=0).groupby(level="system").max()
+    return {str(system): {str(k): float(v) for k, v in row.items()} for system, row in highest.iterrows()}
+
+
+def claims(params: Params = Params()) -> dict[str, float]:
+    """Modelled values of the paper's claims by their id, in the unit of each claim.
+
+    All data sets are replayed, whatever `params` has; one that cannot be had gives no values.
+    """
+    found: dict[str, float] = {}
+    gains: dict[str, float] = {}
+    for name, dataset in DATASETS.items():
+        try:
+            rates = highest_rates(run(dataclasses.replace(params, dataset=name)))
+        except CompanionError:
+            continue
+        for system, suffix in SYSTEMS.items():
+            for limit in ("ttft", "tbt", "both"):
+                claim = "arxiv." + dataset.claim.format(f"max_rate_{limit}")
+                found[f"{claim}.{suffix}"] = rates[system][limit]
+                if system != BASELINE and rates[BASELINE][limit]:
+                    claim = "arxiv." + dataset.claim.format(f"gain_{limit}")
+                    gain = rates[system][limit] / rates[BASELINE][limit] - 1
+                    found[f"{claim}.{suffix}"] = 100 * gain
+        gain_id = "arxiv." + dataset.claim.format("gain_both") + ".mooncake_3p1d"
+        if gain_id in found:
+            gains[name] = found[gain_id]
+            found["arxiv." + dataset.claim.format("gain")] = found[gain_id]
+    simulated = [gain for name, gain in gains.items() if name.startswith("simulated")]
+    if simulated:
+        found["arxiv.fig12.gain_min"] = min(simulated)
+        found["arxiv.fig12.gain_max"] = found["arxiv.headline.sim_gain"] = max(simulated)
+    known = set(reported.claims()["id"])
+    return {claim: value for claim, value in found.items() if claim in known}
+
+
+def _percentiles_s(params: Params, trace: traces.Trace, system: str, rate: float) -> dict[str, float]:
+    own_rate = (len(trace) - 1) / float(trace.arrival_s[-1] - trace.arrival_s[0])
+    replayed = dataclasses.replace(trace, arrival_s=trace.arrival_s * (own_rate / rate))
+    result = simulate(replayed, params.cluster(system))
+    return {
+        "ttft": float(np.percentile(result.ttft_s, params.percentile)),
+        "tbt": float(np.nanpercentile(result.tbt_s, params.percentile)),
+    }
+
+
+def _drawn(dataset: str) -> pd.DataFrame:
+    """Readings of the data set's panel at tested rates."""
+    title = DATASETS[dataset].title
+    public = reported.figure("arxiv_fig11").rename(columns={"dataset": "panel"})
+    simulated = reported.figure("arxiv_fig12").rename(columns={"prompt_length": "panel"})
+    drawn = pd.concat([public, simulated])
+    return drawn[(drawn["panel"] == title) & (drawn["off_scale"] != LEAVES_FIGURE)]
+
+
+def _reported(dataset: str) -> pd.DataFrame:
+    drawn = _drawn(dataset)
+    return pd.DataFrame(
+        {
+            "origin": "reported",
+            "metric": drawn["metric"].str.removeprefix("norm_p90_"),
+            "system": drawn["system"],
+            "request_rate_per_s": drawn["request_rate_rps"],
+            "seconds": np.nan,
+            "over_limit": drawn["value_over_slo"],
+        }
+    )
