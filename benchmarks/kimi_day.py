@@ -37,6 +37,7 @@ PARTS_THAT_MATTER = (
     "src/mooncake_companion/simulator/serving_path.py",
     "src/mooncake_companion/simulator/transfer.py",
     "src/mooncake_companion/simulator/fast/caches.py",
+    "src/mooncake_companion/simulator/fast/shelves.py",
     "src/mooncake_companion/simulator/fast/compiling.py",
     "src/mooncake_companion/simulator/fast/decoders.py",
     "src/mooncake_companion/simulator/fast/engine.py",

@@ -41,10 +41,11 @@ def test_blind_figures_are_blind_and_nothing_was_fitted_on_them():
     assert {roles[i] for i in IDS if i.startswith(BLIND)} == {"blind"}
     assert all(rule.standin_role == "" for rule in rules if rule.role == "blind")
     constants = tomllib.loads(data_path("calibration.toml").read_text("utf-8"))
-    assert len(constants) <= 6
-    for constant in constants.values():
-        assert "FAST'25, Figure 6" not in constant["fitted_on"]
-        assert "arXiv" not in constant["fitted_on"]
+    fitted_on = [constant["fitted_on"] for constant in constants.values() if "fitted_on" in constant]
+    assert 0 < len(fitted_on) <= 6
+    for figure in ("FAST'25, Figure 6", "arXiv"):
+        assert not any(figure in text for text in fitted_on)
+    assert all(constant.keys() & {"fitted_on", "stated_in"} for constant in constants.values())
 
 
 def test_what_was_fitted_on_is_calibration():
@@ -242,7 +243,7 @@ def test_summary_by_hand(made_up, monkeypatch):
         "p90_abs_rel_error": pytest.approx(0.85),
         "orderings_stated": 3,
         "orderings_kept": 1,
-        "fitted_constants": len(tomllib.loads(data_path("calibration.toml").read_text("utf-8"))),
+        "fitted_constants": data_path("calibration.toml").read_text("utf-8").count("fitted_on = "),
         "blind_median_abs_rel_error": None,
         "blind_p90_abs_rel_error": None,
     }

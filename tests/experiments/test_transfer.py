@@ -56,7 +56,7 @@ def test_transfers_take_longer_than_in_theory_and_theory_is_bytes_over_line_rate
     moved_bytes = (
         seconds["transfer_time_theoretical"].loc[24:400] * np.array([24, 40, 80, 100, 160, 320, 400]) / 8
     )
-    assert moved_bytes.between(0.5, 20).all(), "some GB a fetched prefix"
+    assert moved_bytes.between(0.5, 20).all(), "some GB a prompt"
 
 
 def test_a_faster_network_shortens_ttft(seconds):
