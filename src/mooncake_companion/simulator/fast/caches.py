@@ -192,9 +192,7 @@ def keep(caches, node, block, entry, now_s, depth, next_use):  # type: ignore[no
 
 @compiled
 def touch_elsewhere(caches, node, block, now_s, depth, next_use):  # type: ignore[no-untyped-def]
-    """Note a use of a block on all nodes that hold it but this one, if they share what they know."""
-    if not caches.ladder[0].shared_recency:
-        return
+    """Note a use of a block on all nodes that hold it but this one."""
     entry = caches.holder[block]
     while entry >= 0:
         if caches.shelves.entries[entry].node != node:

@@ -19,7 +19,7 @@ from mooncake_companion.simulator.fast import decoders as batches
 from mooncake_companion.simulator.fast import events as heap
 from mooncake_companion.simulator.fast import flows as transfers
 from mooncake_companion.simulator.fast import shelves as order
-from mooncake_companion.simulator.fast.compiling import compiled
+from mooncake_companion.simulator.fast.compiling import compiled, inlined
 from mooncake_companion.simulator.overload import Admission
 from mooncake_companion.simulator.reference import Outcome
 from mooncake_companion.simulator.scheduler import Routing
@@ -423,7 +423,7 @@ def _choose(world, request, now_s):  # type: ignore[no-untyped-def]
     return least_ttft_s
 
 
-@compiled
+@inlined
 def _queue_s(world, number, now_s):  # type: ignore[no-untyped-def]
     return max(0.0, world.ends_s[number, 0] - now_s) + world.prefillers[number].queued_s
 
@@ -438,7 +438,7 @@ def _is_listed(world, number, now_s):  # type: ignore[no-untyped-def]
     return shorter < world.setting[0].shortlist
 
 
-@compiled
+@inlined
 def _tokens_of(setting, request, blocks):  # type: ignore[no-untyped-def]
     return min(blocks * setting.block_tokens, request.input_tokens - 1)
 
@@ -615,7 +615,7 @@ def _end_fetch(world, events, flows, now_s, index):  # type: ignore[no-untyped-d
     _start_prefill(world, events, flows, now_s, request.prefill_node)
 
 
-@compiled
+@inlined
 def _next_use(world, place):  # type: ignore[no-untyped-def]
     return world.next_asked[place] if len(world.next_asked) > 1 else np.inf
 
@@ -632,7 +632,8 @@ def _store(world, now_s, request, last):  # type: ignore[no-untyped-def]
         if entry < 0:
             entry = kv.find(caches, node, block)
         depth, next_use = place - request.first_block, _next_use(world, place)
-        kv.touch_elsewhere(caches, node, block, now_s, depth, next_use)
+        if caches.ladder[0].shared_recency:
+            kv.touch_elsewhere(caches, node, block, now_s, depth, next_use)
         kv.keep(caches, node, block, entry, now_s, depth, next_use)
 
 
