@@ -165,9 +165,14 @@ def run(
     table = _by_place(table)
     table.attrs["provenance"] = {
         "traces": sources,
-        "trace_source": ", ".join(sorted(set(table["trace"]) - {""})),
+        "trace_source": ", ".join(_each_trace(table["trace"])),
     }
     return table
+
+
+def _each_trace(told: pd.Series) -> list[str]:
+    """Every trace once; a row may name several."""
+    return sorted({name for names in told.unique() for name in names.split(", ") if name})
 
 
 def orderings(table: pd.DataFrame) -> pd.DataFrame:
