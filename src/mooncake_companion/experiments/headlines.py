@@ -5,7 +5,7 @@ assumptions have a nominal value, which is that of the experiment it belongs to,
 reason for it. `sensitivity` varies them. The ranges look at no reported headline.
 
 An assumption that is named after a field of a cluster or after a constant of the calibration sets that;
-five others have a meaning of their own here: ``arrival_speedup``, ``tick_spread``, ``block_tokens``,
+six others have a meaning of their own here: ``arrival_speedup``, ``tick_spread``, ``block_tokens``,
 ``vram_share``, ``decode_time`` (t_d in mean decode times), and ``seed`` (of random routing).
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 from mooncake_companion import reported, traces
 from mooncake_companion.costs import Calibration
 from mooncake_companion.datafiles import data_path
-from mooncake_companion.errors import InputError
+from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.experiments import cache_sharing, overload, prefill_scheduling
 from mooncake_companion.experiments.paper_traces import without_decode
 from mooncake_companion.simulator import (
@@ -137,9 +137,9 @@ class Headline:
         Figure or table.
     reported : float
         What the paper has, in `unit`.
-    ratio_of : {"", "ratio", "gain"}
-        Variance is decomposed on the logarithm of a ratio, and of one plus a gain in percent, as
-        both may grow without bound; of any other number as it is.
+    kind : {"amount", "ratio", "gain"}
+        Variance is shared out of the logarithm of a ratio, and of one plus a gain in percent, as
+        both may grow without bound; of an amount as it is.
     """
 
     name: str
@@ -147,13 +147,13 @@ class Headline:
     unit: str
     where: str
     reported: float
-    ratio_of: str = ""
+    kind: str = "amount"
 
     def scaled(self, value: float) -> float:
         """The number whose variance is decomposed."""
-        if not self.ratio_of:
+        if self.kind == "amount":
             return value
-        return math.log(value if self.ratio_of == "ratio" else 1 + value / 100)
+        return math.log(value if self.kind == "ratio" else 1 + value / 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ class Study:
         """
         if unknown := values.keys() - self.nominal.keys():
             raise InputError(f"{self.name} does not assume {', '.join(sorted(unknown))}")
-        return self.model(workloads, self.nominal | values)
+        return self.model(workloads, {**self.nominal, **values})
 
 
 def fitted(names: tuple[str, ...] | None = None) -> tuple[Assumption, ...]:
@@ -243,11 +243,11 @@ def _effective_capacity() -> Study:
         headlines=tuple(
             Headline(
                 name=f"fast25.fig01.gain.{round(1e3 * limit_s)}ms",
-                title=f"Gain in effective capacity, TBT limit {round(1e3 * limit_s)} ms",
+                title=f"Capacity gain, TBT up to {round(1e3 * limit_s)} ms",
                 unit="%",
                 where="FAST'25, Figure 1",
                 reported=reported.claim(f"fast25.fig01.gain.{round(1e3 * limit_s)}ms"),
-                ratio_of="gain",
+                kind="gain",
             )
             for limit_s in TBT_LIMITS_S
         ),
@@ -266,11 +266,11 @@ def _prefill_scheduling() -> Study:
         headlines=tuple(
             Headline(
                 name=f"fast25.fig05.ratio.{policy}",
-                title=f"TTFT, {title.lower()} over global cache aware",
+                title=f"TTFT, {title.lower()} over global",
                 unit="×",
                 where="FAST'25, Figure 5",
                 reported=reported.claim(mean + policy) / best_s,
-                ratio_of="ratio",
+                kind="ratio",
             )
             for policy, title in _POLICIES.items()
         ),
@@ -287,7 +287,7 @@ def _prefill_time() -> Study:
         headlines=tuple(
             Headline(
                 name=f"fast25.fig08.reduction.{workload}",
-                title=f"Prefill GPU time saved, {workload}",
+                title=f"Prefill time saved, {workload}",
                 unit="%",
                 where="FAST'25, Figure 8",
                 reported=reported.claim(f"fast25.fig08.reduction.{workload}"),
@@ -315,7 +315,9 @@ def _cache_sharing() -> Study:
             ),
             _THRESHOLD,
             *_ARRIVALS,
-            one_of("block_tokens", "Block", params.block_tokens, (128, 256, 512), unit="tokens", why=_WHY_BLOCKS),
+            one_of(
+                "block_tokens", "Block", params.block_tokens, (128, 256, 512), unit="tokens", why=_WHY_BLOCKS
+            ),
             one_of(
                 "shared_recency",
                 "One recency for all replicas",
@@ -328,11 +330,11 @@ def _cache_sharing() -> Study:
         headlines=tuple(
             Headline(
                 name=f"fast25.fig10.hit_ratio.{workload}",
-                title=f"Hit rate, global over local cache, {workload}",
+                title=f"Hit rate, global over local, {workload}",
                 unit="×",
                 where="FAST'25, Figure 10",
                 reported=reported.claim(f"fast25.fig10.hit_ratio.{workload}"),
-                ratio_of="ratio",
+                kind="ratio",
             )
             for workload in ("conversation", "synthetic")
         ),
@@ -344,7 +346,7 @@ def _overload() -> Study:
     """arXiv, Table 3: requests rejected; decode nodes and t_d by the rules of `overload.Params`."""
     params = overload.Params()
     table = overload.run(params).query("origin == 'modelled'").set_index("policy")
-    predicted = table.loc[overload.TITLES[Admission.PREDICTIVE]]
+    predicted = table.loc[overload.TITLES[Admission.PREDICTIVE]].to_dict()
     multiple = float(predicted["predicted_decode_s"]) / _mean_decode_s()
     nodes = int(predicted["decode_nodes"])
     limits = "stated for another experiment (arXiv, section 8.1.3); half to twice that"
@@ -381,7 +383,7 @@ def _overload() -> Study:
         headlines=tuple(
             Headline(
                 name=f"arxiv.table3.rejected.{name}",
-                title=f"Rejected of 23,000 requests, {overload.TITLES[admission].lower()}",
+                title=f"Rejected, {overload.TITLES[admission].lower()}",
                 unit="requests",
                 where="arXiv 2407.00079, Table 3",
                 reported=reported.claim(f"arxiv.table3.rejected.{name}"),
@@ -567,6 +569,8 @@ def _hit_ratios(workloads: Workloads, values: Values) -> dict[str, float]:
             )
             alone = {"shared_recency": 0.0} if kind == "local" else {}
             hits[kind] = simulate(trace, _assumed(cluster, {**values, **alone})).hit_ratio
+        if not hits["local"]:
+            raise CompanionError(f"{trace.name}: too few requests for any to hit a local cache; take more")
         ratios[f"fast25.fig10.hit_ratio.{workload}"] = hits["global"] / hits["local"]
     return ratios
 

@@ -74,7 +74,7 @@ class Params:
     With `points` n and d assumptions, `sobol` replays n·(d + 2) settings.
     """
 
-    points: int = parameter(128, low=4, high=2**16, help="Sobol points of each matrix; a power of two")
+    points: int = parameter(64, low=4, high=2**16, help="Sobol points of each matrix; a power of two")
     sobol_requests: int = parameter(
         3000, unit="requests", low=10, high=10**7, help="start of each trace on which variance is shared out"
     )
@@ -152,7 +152,7 @@ def sobol(
         ``first`` (the assumption alone), ``total`` (with all its interactions), and the ends of
         their 95 % percentile intervals over bootstrapped points, ``first_low``, ``first_high``,
         ``total_low``, ``total_high``; ``mean`` and ``std`` of the headline (of its logarithm, see
-        `Headline.ratio_of`) over both matrices. Indices are NaN where nothing varies.
+        `Headline.kind`) over both matrices. Indices are NaN where nothing varies.
 
     Notes
     -----
@@ -162,7 +162,9 @@ def sobol(
     both = stats.qmc.Sobol(2 * size, rng=rng).random(n)
     a, b = both[:, :size], both[:, size:]
     mixed = [np.where(np.arange(size) == k, b, a) for k in range(size)]
-    evaluated = [_outputs(varied, workloads, points) for points in tqdm([a, b, *mixed], desc=varied.name)]
+    evaluated = [
+        _outputs(varied, workloads, points) for points in tqdm([a, b, *mixed], desc=varied.name, disable=None)
+    ]
     f_a, f_b, f_ab = evaluated[0], evaluated[1], np.stack(evaluated[2:])
     first, total = _indices(f_a, f_b, f_ab)
     draws = rng.integers(n, size=(resamples, n))
@@ -202,7 +204,7 @@ def seed_spread(studies: Sequence[Study], replicates: int, rng: np.random.Genera
     """
     names = sorted({name for each in studies for name in each.workloads})
     rows = []
-    for replicate, generator in enumerate(tqdm(rng.spawn(replicates), desc="stand-ins")):
+    for replicate, generator in enumerate(tqdm(rng.spawn(replicates), desc="stand-ins", disable=None)):
         made = {name: traces.generate(traces.load_workload(name), generator) for name in names}
         rows += [
             {"study": each.name, "headline": headline, "replicate": replicate, "result": result}
@@ -278,7 +280,7 @@ def recorded() -> dict[str, pd.DataFrame]:
     """
     record = json.loads(data_path(*RECORDED).read_text("utf-8"))
     found = {name: _frame(record[name]) for name in _TABLES}
-    headlines = found["headlines"].drop(columns="ratio_of")
+    headlines = found["headlines"].drop(columns="kind")
     assumed = found["assumptions"].rename(
         columns={name: f"assumption_{name}" for name in ("title", "unit", "nominal")}
     )
@@ -324,9 +326,7 @@ def _outputs(varied: Study, workloads: Workloads, points: np.ndarray) -> np.ndar
     """Headlines as their variance is decomposed, shape (headlines, points)."""
     columns = []
     for point in points:
-        values = {
-            each.name: each.at(float(u)) for each, u in zip(varied.assumptions, point, strict=True)
-        }
+        values = {each.name: each.at(float(u)) for each, u in zip(varied.assumptions, point, strict=True)}
         results = varied(workloads, values)
         columns.append([headline.scaled(results[headline.name]) for headline in varied.headlines])
     return np.array(columns).T
@@ -382,7 +382,9 @@ def _lines(record: dict[str, Any]) -> Iterator[str]:
             lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
             continue
         rows = ",\n".join(f"   {json.dumps(row, ensure_ascii=False)}" for row in value["rows"])
-        lines.append(f' {json.dumps(key)}: {{"columns": {json.dumps(value["columns"])}, "rows": [\n{rows}\n ]}}')
+        lines.append(
+            f' {json.dumps(key)}: {{"columns": {json.dumps(value["columns"])}, "rows": [\n{rows}\n ]}}'
+        )
     yield "{\n" + ",\n".join(lines) + "\n}\n"
 
 
