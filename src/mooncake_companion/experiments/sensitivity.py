@@ -152,7 +152,7 @@ def sobol(
         ``first`` (the assumption alone), ``total`` (with all its interactions), and the ends of
         their 95 % percentile intervals over bootstrapped points, ``first_low``, ``first_high``,
         ``total_low``, ``total_high``; ``mean`` and ``std`` of the headline (of its logarithm, see
-        `Headline.kind`) over both matrices. Indices are NaN where nothing varies.
+        `Headline.kind`) over both matrices. Indices are 0 where nothing varies.
 
     Notes
     -----
@@ -169,7 +169,7 @@ def sobol(
     first, total = _indices(f_a, f_b, f_ab)
     draws = rng.integers(n, size=(resamples, n))
     spread = np.stack([_indices(f_a[:, k], f_b[:, k], f_ab[:, :, k]) for k in draws])
-    low, high = np.nanquantile(spread, (0.025, 0.975), axis=0)
+    low, high = np.quantile(spread, (0.025, 0.975), axis=0)
     rows = []
     for i, headline in enumerate(varied.headlines):
         together = np.concatenate((f_a[i], f_b[i]))
