@@ -11,6 +11,9 @@ _KINDS = {ALONE: "alone", TOGETHER: "with_interactions"}
 _PRESENT_SHARE = 0.02
 """Bars below this share of the widest, or of the variance, are left out."""
 
+_FIRST = "split(datum.label, ', ')[0]"
+_TWO_LINES = f"[{_FIRST}, substring(datum.label, length({_FIRST}) + 2)]"  # for narrow screens
+
 
 def tornado(table: pd.DataFrame) -> alt.LayerChart:
     """How far each assumption moves a headline when it is varied alone; the headline from a drop-down.
@@ -29,7 +32,7 @@ def tornado(table: pd.DataFrame) -> alt.LayerChart:
         alt.Y("assumption_title:N")
         .title(None)
         .sort(field="span", op="max", order="descending")
-        .axis(labelLimit=170, ticks=False),
+        .axis(labelLimit=150, ticks=False),
         tooltip=[
             alt.Tooltip("assumption_title:N").title("Assumption"),
             alt.Tooltip("range:N").title("Varied"),
@@ -41,7 +44,11 @@ def tornado(table: pd.DataFrame) -> alt.LayerChart:
             alt.Tooltip("nominal:Q", format=",.3~f").title("Nothing varied"),
         ],
     )
-    x = alt.X("least:Q").title("Modelled value of the headline (dashed: reported)").scale(zero=False)
+    x = (
+        alt.X("least:Q")
+        .title("Modelled value of the headline (dashed: reported)")
+        .scale(zero=False, padding=36)
+    )
     bars = base.mark_bar(height={"band": 0.6}, color=PALETTE["alone"], opacity=0.8).encode(
         x, alt.X2("most:Q")
     )
@@ -64,7 +71,7 @@ def tornado(table: pd.DataFrame) -> alt.LayerChart:
             ],
         )
     )
-    chart = (bars + nominal + least + most + reported).transform_filter("datum.headline == headline")
+    chart = (bars + reported + nominal + least + most).transform_filter("datum.headline == headline")
     return finish(
         chart.add_params(chosen).properties(height=alt.Step(24)),
         name="sensitivity-one-at-a-time",
@@ -92,7 +99,7 @@ def indices(table: pd.DataFrame) -> alt.LayerChart:
         alt.Y("assumption_title:N")
         .title(None)
         .sort(field="total", op="max", order="descending")
-        .axis(labelLimit=170, ticks=False),
+        .axis(labelLimit=150, ticks=False),
         alt.YOffset("kind:N").sort([ALONE, TOGETHER]),
         tooltip=[
             alt.Tooltip("assumption_title:N").title("Assumption"),
@@ -104,7 +111,7 @@ def indices(table: pd.DataFrame) -> alt.LayerChart:
         ],
     )
     bars = base.mark_bar(height={"band": 0.85}).encode(
-        alt.X("share:Q").title("Share of the headline's variance").axis(format="%"),
+        alt.X("share:Q").title("Share of the headline's variance").axis(format="%", tickCount=6),
         alt.Color("kind:N").title(None).scale(colours(_KINDS)),
     )
     intervals = base.mark_rule(color=PALETTE["reported"], strokeWidth=1.5).encode(
@@ -134,10 +141,13 @@ def seeds(table: pd.DataFrame) -> alt.LayerChart:
     shown = table[columns].assign(ratio=table["result"] / table["nominal"])
     shown.attrs = table.attrs
     base = alt.Chart(shown).encode(
-        alt.Y("title:N").title(None).sort(list(dict.fromkeys(shown["title"]))).axis(labelLimit=170)
+        alt.Y("title:N")
+        .title(None)
+        .sort(list(dict.fromkeys(shown["title"])))
+        .axis(labelLimit=200, labelExpr=_TWO_LINES, ticks=False)
     )
     dots = base.mark_point(filled=True, size=45, opacity=0.65, color=PALETTE["prediction"]).encode(
-        alt.X("ratio:Q").title("On a generated trace, over on the released one").scale(zero=False),
+        alt.X("ratio:Q").title("On a generated trace, over on the released trace").scale(zero=False),
         tooltip=[
             alt.Tooltip("title:N").title("Headline"),
             alt.Tooltip("where:N").title("In"),
@@ -156,7 +166,7 @@ def seeds(table: pd.DataFrame) -> alt.LayerChart:
     )
     spread = shown.groupby("title", sort=False)["result"].agg(lambda each: each.std() / abs(each.mean()))
     return finish(
-        (one + dots).properties(height=alt.Step(21)),
+        (one + dots).properties(height=alt.Step(32)),
         name="sensitivity-seeds",
         description=(
             f"Strips of {len(spread)} headlines on {shown['replicate'].nunique()} generated traces, over the "

@@ -307,11 +307,11 @@ def _cache_sharing() -> Study:
         assumptions=(
             one_of(
                 "shortlist_nodes",
-                "Nodes that Conductor weighs",
+                "Nodes weighed",
                 params.shortlist_nodes,
                 tuple(range(1, params.prefill_nodes + 1)),
                 unit="nodes",
-                why="from the shortest queue alone to all, as Algorithm 1 is printed",
+                why="queues that Conductor looks at: the shortest alone to all, as Algorithm 1 is printed",
             ),
             _THRESHOLD,
             *_ARRIVALS,
@@ -320,7 +320,7 @@ def _cache_sharing() -> Study:
             ),
             one_of(
                 "shared_recency",
-                "One recency for all replicas",
+                "Shared recency",
                 1,
                 (0, 1),
                 why="of the global cache; the paper does not say whether a use counts for every replica",
@@ -365,7 +365,7 @@ def _overload() -> Study:
             ),
             one_of(
                 "decode_time",
-                "Assumed decode time t_d",
+                "Decode time t_d",
                 min(overload.DECODE_TIMES, key=lambda tried: abs(tried - multiple)),
                 overload.DECODE_TIMES,
                 unit="mean decode times",
@@ -464,7 +464,7 @@ _ARRIVALS = (
     ),
     _between(
         "tick_spread",
-        "Arrivals spread over a tick",
+        "Spread in a tick",
         0.0,
         0.0,
         1.0,
@@ -476,7 +476,7 @@ _ARRIVALS = (
 _BLOCKS = one_of("block_tokens", "Block", 512, (256, 512), unit="tokens", why=_WHY_BLOCKS)
 _MEMORY = _between(
     "vram_share",
-    "GPU memory in use",
+    "GPU memory used",
     VRAM_SHARE,
     0.8,
     0.95,
@@ -485,13 +485,13 @@ _MEMORY = _between(
 )
 _SHORTLIST = one_of(
     "shortlist_nodes",
-    "Nodes that Conductor weighs",
+    "Nodes weighed",
     10,
     (2, 3, 5, 7, 10),
     unit="nodes",
-    why="all, as Algorithm 1 is printed, down to the two shortest queues, as Figure 10 suggests",
+    why="queues that Conductor looks at: all, as Algorithm 1 is printed, to the two of Figure 10's experiment",
 )
-_SEED = one_of("seed", "Seed of random routing", 0, tuple(range(8)), why="eight runs")
+_SEED = one_of("seed", "Random seed", 0, tuple(range(8)), why="eight runs")
 _VLLM = (
     one_of(
         "chunk_tokens",
@@ -499,11 +499,11 @@ _VLLM = (
         2048,
         (512, 1024, 2048, 4096, 8192),
         unit="tokens",
-        why="left open; from vLLM's own default to the mean prompt",
+        why="left open; from vLLM's own default to two thirds of a mean prompt",
     ),
     one_of(
         "max_batched_tokens",
-        "vLLM's prompts in a step",
+        "vLLM's batch limit",
         131_072,
         (16_384, 32_768, 65_536, 131_072),
         unit="tokens",
