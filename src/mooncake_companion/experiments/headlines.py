@@ -489,7 +489,7 @@ _SHORTLIST = one_of(
     10,
     (2, 3, 5, 7, 10),
     unit="nodes",
-    why="queues that Conductor looks at: all, as Algorithm 1 is printed, to the two of Figure 10's experiment",
+    why="queues that Conductor looks at: all, as Algorithm 1 is printed, to Figure 10's two",
 )
 _SEED = one_of("seed", "Random seed", 0, tuple(range(8)), why="eight runs")
 _VLLM = (
