@@ -11,8 +11,11 @@ _KINDS = {ALONE: "alone", TOGETHER: "with_interactions"}
 _PRESENT_SHARE = 0.02
 """Bars below this share of the widest, or of the variance, are left out."""
 
-_FIRST = "split(datum.label, ', ')[0]"
-_TWO_LINES = f"[{_FIRST}, substring(datum.label, length({_FIRST}) + 2)]"  # for narrow screens
+
+def _two_lines(separator: str) -> str:
+    """Vega expression that breaks a label at its first separator, for narrow screens."""
+    first = f"split(datum.label, '{separator}')[0]"
+    return f"[{first}, substring(datum.label, length({first}) + {len(separator)})]"
 
 
 def tornado(table: pd.DataFrame) -> alt.LayerChart:
@@ -32,7 +35,7 @@ def tornado(table: pd.DataFrame) -> alt.LayerChart:
         alt.Y("assumption_title:N")
         .title(None)
         .sort(field="span", op="max", order="descending")
-        .axis(labelLimit=150, ticks=False),
+        .axis(labelLimit=120, labelExpr=_two_lines(" "), ticks=False),
         tooltip=[
             alt.Tooltip("assumption_title:N").title("Assumption"),
             alt.Tooltip("range:N").title("Varied"),
@@ -44,11 +47,7 @@ def tornado(table: pd.DataFrame) -> alt.LayerChart:
             alt.Tooltip("nominal:Q", format=",.3~f").title("Nothing varied"),
         ],
     )
-    x = (
-        alt.X("least:Q")
-        .title("Modelled value of the headline (dashed: reported)")
-        .scale(zero=False, padding=36)
-    )
+    x = alt.X("least:Q").title("Modelled (dashed: reported)").scale(zero=False, padding=36, nice=False)
     bars = base.mark_bar(height={"band": 0.6}, color=PALETTE["alone"], opacity=0.8).encode(
         x, alt.X2("most:Q")
     )
@@ -73,7 +72,7 @@ def tornado(table: pd.DataFrame) -> alt.LayerChart:
     )
     chart = (bars + reported + nominal + least + most).transform_filter("datum.headline == headline")
     return finish(
-        chart.add_params(chosen).properties(height=alt.Step(24)),
+        chart.add_params(chosen).properties(height=alt.Step(30)),
         name="sensitivity-one-at-a-time",
         description=(
             "Bars: from the least to the greatest value of a headline as one assumption is varied and the "
@@ -99,7 +98,7 @@ def indices(table: pd.DataFrame) -> alt.LayerChart:
         alt.Y("assumption_title:N")
         .title(None)
         .sort(field="total", op="max", order="descending")
-        .axis(labelLimit=150, ticks=False),
+        .axis(labelLimit=120, labelExpr=_two_lines(" "), ticks=False),
         alt.YOffset("kind:N").sort([ALONE, TOGETHER]),
         tooltip=[
             alt.Tooltip("assumption_title:N").title("Assumption"),
@@ -111,7 +110,7 @@ def indices(table: pd.DataFrame) -> alt.LayerChart:
         ],
     )
     bars = base.mark_bar(height={"band": 0.85}).encode(
-        alt.X("share:Q").title("Share of the headline's variance").axis(format="%", tickCount=6),
+        alt.X("share:Q").title("Share of the variance").axis(format="%", tickCount=6),
         alt.Color("kind:N").title(None).scale(colours(_KINDS)),
     )
     intervals = base.mark_rule(color=PALETTE["reported"], strokeWidth=1.5).encode(
@@ -119,7 +118,7 @@ def indices(table: pd.DataFrame) -> alt.LayerChart:
     )
     chart = (bars + intervals).transform_filter("datum.headline == headline")
     return finish(
-        chart.add_params(chosen).properties(height=alt.Step(13)),
+        chart.add_params(chosen).properties(height=alt.Step(15)),
         name="sensitivity-variance",
         description=(
             "Bars: share of the variance of a headline that is due to each assumption, by itself and with "
@@ -144,10 +143,10 @@ def seeds(table: pd.DataFrame) -> alt.LayerChart:
         alt.Y("title:N")
         .title(None)
         .sort(list(dict.fromkeys(shown["title"])))
-        .axis(labelLimit=200, labelExpr=_TWO_LINES, ticks=False)
+        .axis(labelLimit=120, labelExpr=_two_lines(", "), ticks=False)
     )
     dots = base.mark_point(filled=True, size=45, opacity=0.65, color=PALETTE["prediction"]).encode(
-        alt.X("ratio:Q").title("On a generated trace, over on the released trace").scale(zero=False),
+        alt.X("ratio:Q").title("Generated over released trace").scale(zero=False),
         tooltip=[
             alt.Tooltip("title:N").title("Headline"),
             alt.Tooltip("where:N").title("In"),

@@ -243,7 +243,7 @@ def _effective_capacity() -> Study:
         headlines=tuple(
             Headline(
                 name=f"fast25.fig01.gain.{round(1e3 * limit_s)}ms",
-                title=f"Capacity gain, TBT up to {round(1e3 * limit_s)} ms",
+                title=f"Capacity gain, {round(1e3 * limit_s)} ms",
                 unit="%",
                 where="FAST'25, Figure 1",
                 reported=reported.claim(f"fast25.fig01.gain.{round(1e3 * limit_s)}ms"),
@@ -266,7 +266,7 @@ def _prefill_scheduling() -> Study:
         headlines=tuple(
             Headline(
                 name=f"fast25.fig05.ratio.{policy}",
-                title=f"TTFT, {title.lower()} over global",
+                title=f"TTFT ratio, {title.lower()}",
                 unit="×",
                 where="FAST'25, Figure 5",
                 reported=reported.claim(mean + policy) / best_s,
@@ -330,7 +330,7 @@ def _cache_sharing() -> Study:
         headlines=tuple(
             Headline(
                 name=f"fast25.fig10.hit_ratio.{workload}",
-                title=f"Hit rate, global over local, {workload}",
+                title=f"Hit ratio, {workload}",
                 unit="×",
                 where="FAST'25, Figure 10",
                 reported=reported.claim(f"fast25.fig10.hit_ratio.{workload}"),
@@ -350,7 +350,6 @@ def _overload() -> Study:
     multiple = float(predicted["predicted_decode_s"]) / _mean_decode_s()
     nodes = int(predicted["decode_nodes"])
     limits = "stated for another experiment (arXiv, section 8.1.3); half to twice that"
-    names = dict(zip(overload.REJECTING, ("baseline", "early", "predicted"), strict=True))
     return Study(
         name="overload",
         workloads=(overload.TRACE,),
@@ -383,12 +382,12 @@ def _overload() -> Study:
         headlines=tuple(
             Headline(
                 name=f"arxiv.table3.rejected.{name}",
-                title=f"Rejected, {overload.TITLES[admission].lower()}",
+                title=f"Rejected, {name}",
                 unit="requests",
                 where="arXiv 2407.00079, Table 3",
                 reported=reported.claim(f"arxiv.table3.rejected.{name}"),
             )
-            for admission, name in names.items()
+            for name in _REJECTIONS.values()
         ),
         model=_rejections,
     )
@@ -434,6 +433,9 @@ _POLICIES = {
     for routing, title in prefill_scheduling.TITLES.items()
     if routing is not Routing.GLOBAL_CACHE_AWARE
 }
+_REJECTIONS = dict(zip(overload.REJECTING, ("baseline", "early", "predicted"), strict=True))
+"""Policies of Table 3, with their names in the ids of claims."""
+
 _WHY_BLOCKS = "the paper's store has blocks of 256 tokens (section 5.1), the released traces of 512"
 _THRESHOLD = _between(
     "kvcache_balancing_threshold",
@@ -581,7 +583,7 @@ def _rejections(workloads: Workloads, values: Values) -> dict[str, float]:
     trace = _replayed(workloads[overload.TRACE], {**values, **speedup})
     decode_s = values["decode_time"] * _mean_decode_s()
     counts = {}
-    for admission, name in zip(overload.REJECTING, ("baseline", "early", "predicted"), strict=True):
+    for admission, name in _REJECTIONS.items():
         cluster = params.cluster(admission, int(values["decode_nodes"]), decode_s)
         rejected = simulate(trace, _assumed(cluster, values)).outcome != Outcome.FINISHED
         counts[f"arxiv.table3.rejected.{name}"] = float(
