@@ -50,6 +50,9 @@ PALETTE = {
     "prediction": "#1E78D0",
     "blind": "#D0423F",
     "calibration": "#8C7A9E",
+    # What an assumption does to a headline.
+    "alone": "#1C8A8F",
+    "with_interactions": "#B06A10",
     # What a paper reports, beside what is modelled.
     "reported": "#767676",
 }
