@@ -22,9 +22,9 @@ class Params:
     """The figure's setting; the synthetic workload and the bandwidths are stated.
 
     Assumed: 16 nodes, split and run as in `prefill_scheduling`, none of which this figure informed. What
-    counts as a transfer was decided with the figure in view: the KV cache of a whole prompt on its way
-    to the decode node, since the theoretical times imply 4.6 to 5.0 GB, and that of the average prompt
-    has 5.0 GB. A prefix fetched from another prefill node is ten times smaller.
+    counts as a transfer was decided with the figure in view: a prefix fetched from another prefill node,
+    since the bytes that its theoretical times imply grow with the bandwidth, as those of fetches do and
+    those of the stream to the decode node, a whole prompt's, do not.
     """
 
     trace: str = parameter("synthetic", help="registered trace, or the path of a JSONL file")
@@ -64,7 +64,7 @@ def run(params: Params) -> pd.DataFrame:
         Columns: ``origin``, ``bandwidth_gbit_per_s`` (NaN where it does not matter), ``series``
         ("avg_ttft", "ttft_recompute", "transfer_time_theoretical", "transfer_time_real"),
         ``seconds`` (NaN where nothing is transferred). The theoretical time of a transfer is its
-        bytes over the line rate; the real one begins with the prefill, as the stream does.
+        bytes over the line rate.
     """
     drawn = reported.figure("fast25_fig13").query("inside_axes == 1")
     drawn = drawn.replace({"series": {"ttft_of_recomputation": "ttft_recompute"}})
@@ -114,12 +114,12 @@ def busy_nodes(params: Params, *, compute_s: float | None = None) -> float:
 def _at(params: Params, trace: traces.Trace, bandwidth_gbit_per_s: float) -> list[dict[str, object]]:
     cluster = params.cluster(bandwidth_gbit_per_s)
     result = simulate(trace, cluster)
-    moved = np.isfinite(result.streamed_s)
-    moved_bytes = result.input_tokens[moved] * cluster.model.kv_bytes_per_token
+    fetched = result.fetched_tokens > 0
+    fetched_bytes = result.fetched_tokens[fetched] * cluster.model.kv_bytes_per_token
     seconds = {
         "avg_ttft": result.ttft_s.mean(),
-        "transfer_time_theoretical": _mean(moved_bytes / cluster.node.nic_bytes_per_s),
-        "transfer_time_real": _mean((result.streamed_s - result.start_s)[moved]),
+        "transfer_time_theoretical": _mean(fetched_bytes / cluster.node.nic_bytes_per_s),
+        "transfer_time_real": _mean((result.fetched_s - result.arrival_s)[fetched]),
     }
     return [
         {"bandwidth_gbit_per_s": bandwidth_gbit_per_s, "series": series, "seconds": float(value)}
@@ -128,7 +128,7 @@ def _at(params: Params, trace: traces.Trace, bandwidth_gbit_per_s: float) -> lis
 
 
 def _mean(values: np.ndarray) -> float:
-    """Mean, or NaN where nothing was moved."""
+    """Mean, or NaN where nothing was fetched."""
     return float(values.mean()) if len(values) else np.nan
 
 
