@@ -1,12 +1,12 @@
 """FAST'25, Figures 12 and 13: transfers by size and by bandwidth."""
 
-import numpy as np
 import pytest
 
 from mooncake_companion import reported, traces
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import network_bandwidth, transfer_latency
+from mooncake_companion.simulator import simulate
 
 
 def test_a_method_reaches_the_fitted_share_of_either_network():
@@ -53,10 +53,13 @@ def seconds():
 
 def test_transfers_take_longer_than_in_theory_and_theory_is_bytes_over_line_rate(seconds):
     assert (seconds["transfer_time_real"] > seconds["transfer_time_theoretical"]).loc[24:400].all()
-    moved_bytes = (
-        seconds["transfer_time_theoretical"].loc[24:400] * np.array([24, 40, 80, 100, 160, 320, 400]) / 8
-    )
-    assert moved_bytes.between(0.5, 20).all(), "some GB a fetched prefix"
+    head = traces.load(SMALL.trace).head(800)
+    for rate in (24.0, 100.0, 400.0):
+        fetched = simulate(head, SMALL.cluster(rate)).fetched_tokens
+        fetched_bytes = fetched[fetched > 0].mean() * 327_680
+        assert seconds["transfer_time_theoretical"].loc[rate] == pytest.approx(
+            fetched_bytes / (rate * 1e9 / 8)
+        )
 
 
 def test_a_faster_network_shortens_ttft(seconds):
@@ -66,3 +69,23 @@ def test_a_faster_network_shortens_ttft(seconds):
 def test_a_split_without_decode_nodes_is_refused():
     with pytest.raises(InputError, match="prefill_nodes: 4 leaves no node of 4 to decode"):
         network_bandwidth.Params(nodes=4, prefill_nodes=4)
+
+
+def test_splits_hold_one_run_each_and_what_is_reported_once(monkeypatch):
+    head = traces.load(SMALL.trace).head(200)
+    monkeypatch.setattr(traces, "load", lambda name: head)
+    table = network_bandwidth.splits(SMALL, (4, 5))
+    modelled = table[table["origin"] == "modelled"]
+    assert modelled.groupby("prefill_nodes").size().to_dict() == {4: 22, 5: 22}
+    assert table[table["origin"] == "reported"]["prefill_nodes"].isna().all()
+    alone = network_bandwidth.run(SMALL).query("origin == 'modelled'")["seconds"]
+    assert modelled.query("prefill_nodes == 4")["seconds"].to_numpy() == pytest.approx(
+        alone.to_numpy(), nan_ok=True
+    )
+
+
+def test_streams_are_shared_among_the_prefill_nodes(monkeypatch):
+    head = traces.load(SMALL.trace).head(200)
+    monkeypatch.setattr(traces, "load", lambda name: head)
+    taken = network_bandwidth.streamed_gbit_per_s(SMALL) * SMALL.prefill_nodes * 1e9 / 8
+    assert taken * head.arrival_s[-1] == pytest.approx(head.input_tokens.sum() * 327_680)

@@ -102,6 +102,17 @@ def test_whatever_the_block_ids_are(trace, setting, factor):
     assert one.equals(other)
 
 
+def test_tokens_times_the_bytes_of_one_do_not_overflow():
+    """A prompt of 3 GB of KV cache, of which 2 to the 31st bytes would be left in 32 bits."""
+    trace = Trace.from_requests(
+        [(0.0, 10_000, 2, range(20)), (1e3, 20_000, 2, [*range(20), *range(100, 120)])]
+    )
+    frames = [simulate(trace, cluster(), engine=engine).frame() for engine in ("fast", "reference")]
+    assert frames[0].dtypes.drop("action").equals(frames[1].dtypes.drop("action"))
+    moved_bytes = frames[0]["local_tokens"].to_numpy() * 327_680
+    assert moved_bytes.tolist() == [0, 10_000 * 327_680]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batching", Batching)
 def test_on_busy_coupled_nodes(batching):

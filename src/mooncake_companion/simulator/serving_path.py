@@ -260,8 +260,14 @@ def _result_of(trace: Trace, requests: np.ndarray, counters: dict[str, int]) -> 
 
 
 def _noted(requests: np.ndarray) -> dict[str, np.ndarray]:
-    """Columns of a `Result` out of the engine's records; the choice of a rejected request is not kept."""
-    noted = {name: requests[name].copy() for name in _NOTED}
+    """Columns of a `Result` out of the engine's records; the choice of a rejected request is not kept.
+
+    The engine counts tokens in 32 bits; times the bytes of a token they would overflow.
+    """
+    noted = {
+        name: requests[name].astype(np.int64 if requests[name].dtype.kind == "i" else float)
+        for name in _NOTED
+    }
     turned_away = requests["outcome"] == Outcome.REJECTED_AT_ARRIVAL
     for name in ("prefill_node", "source_node", "decode_node"):
         noted[name][turned_away] = NO_NODE
