@@ -1,12 +1,18 @@
 """FAST'25, section 2.2: the printed formulas and values."""
 
+import dataclasses
+
 import pytest
 
 from mooncake_companion import reported
+from mooncake_companion.costs import load_calibration, prefill_cost
+from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import storage_for_compute
 from mooncake_companion.experiments.storage_for_compute import Params
 from mooncake_companion.hardware import load_node
 from mooncake_companion.llm import load_model
+from mooncake_companion.simulator import Cluster, simulate
+from mooncake_companion.traces.trace import Trace
 
 MODEL = load_model("llama3-70b")
 SYMBOLS = {
@@ -65,3 +71,93 @@ def test_the_longer_the_prefix_the_less_bandwidth_it_takes_and_both_nodes_have_i
     for _, rows in table.groupby("node"):
         assert rows.sort_values("cached_tokens")["break_even_bytes_per_s"].is_monotonic_decreasing
         assert (rows["break_even_bytes_per_s"] < rows["link_bytes_per_s"]).all()
+
+
+PLACES = (storage_for_compute.OTHER_NODE, storage_for_compute.OWN_SSD)
+
+
+def on_the_grid(tokens, rate):
+    table = storage_for_compute.actions(Params())
+    row = table[(table["node"] == "a800") & (table["cached_tokens"] == tokens)]
+    return row.iloc[[(row["bytes_per_s"] - rate).abs().argmin()]]
+
+
+@pytest.mark.parametrize("uses", [2, 3])
+@pytest.mark.parametrize("queue_tokens", [1, 16000])
+@pytest.mark.parametrize("rate", [3e8, 1e11])
+@pytest.mark.parametrize("tokens", [1024, 8192, 65536])
+def test_the_map_is_what_the_simulator_does(tokens, rate, queue_tokens, uses):
+    """Algorithm 1 with the prefix in another node's DRAM: same action, same time to first token."""
+    row = on_the_grid(tokens, rate)
+    node = dataclasses.replace(load_node("a800"), nic_bytes_per_s=float(row["bytes_per_s"].iloc[0]))
+    cluster = Cluster(
+        node=node,
+        model=MODEL,
+        calibration=load_calibration(),
+        prefill_nodes=2,
+        decode_nodes=1,
+        replicate_after_uses=Params().replicate_after_uses,
+    )
+    blocks = tokens // 512
+    prefix, asked = list(range(blocks)), tokens + Params().new_tokens
+    # The first request leaves the prefix on node 0, others ask for it there; then one keeps node 0 busy.
+    start_s = 1e4
+    again = [(start_s + 100 * k, tokens, 1, prefix) for k in range(uses - 2)]
+    busy = [(2e4, queue_tokens, 1, range(10_000, 10_000 + -(-queue_tokens // 512)))]
+    last = [(2e4, asked, 1, [*prefix, *range(20_000, 20_000 + Params().new_tokens // 512)])]
+    trace = Trace.from_requests([(0.0, tokens, 1, prefix), *again, *busy, *last])
+    result = simulate(trace, cluster, engine="reference")
+    assert set(result.prefill_node[:-1]) == {0}
+    queue_s = result.first_token_s[-2] - 2e4
+    (chosen,) = storage_for_compute.chosen_actions(
+        row, Params(), rule=storage_for_compute.ALGORITHM_1, queue_s=queue_s, uses=uses
+    ).to_dict("records")
+    assert result.action[-1] == chosen["action"]
+    assert result.ttft_s[-1] == pytest.approx(chosen["ttft_s"], rel=1e-6)
+
+
+def test_without_a_queue_the_holder_does_the_work_and_with_an_endless_one_never():
+    table = storage_for_compute.actions(Params())
+    chosen = storage_for_compute.chosen_actions(table, Params(), queue_s=0.0)
+    assert set(chosen["action"]) == {"hydrate"}
+    chosen = storage_for_compute.chosen_actions(table, Params(), queue_s=1e9)
+    assert set(chosen["action"]) == {"migrate", "recompute"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_more_bandwidth_never_takes_longer(place):
+    table = storage_for_compute.actions(Params())
+    table = table.join(storage_for_compute.chosen_actions(table, Params(), place=place, queue_s=1.0))
+    for _, rows in table.groupby(["node", "cached_tokens"]):
+        assert rows.sort_values("bytes_per_s")["ttft_s"].is_monotonic_decreasing
+
+
+def test_fetching_pays_above_the_fitted_break_even_and_below_it_recomputing():
+    """An endless queue at the holder: what is left is Equation 2 at the speed that GPUs and network reach."""
+    table = storage_for_compute.actions(Params())
+    chosen = storage_for_compute.chosen_actions(table, Params(), queue_s=1e9)["action"]
+    model, calibration = MODEL, load_calibration()
+    for name, rows in table.groupby("node"):
+        cost = prefill_cost(load_node(name), model, calibration)
+        saved_s = cost.token_s * rows["cached_tokens"] + cost.pair_s * rows["cached_tokens"] ** 2
+        needed = rows["cached_tokens"] * model.kv_bytes_per_token / saved_s / calibration.network_utilisation
+        clear = (rows["bytes_per_s"] / needed - 1).abs() > 0.05  # loads and stores hide behind computing
+        pays = chosen.loc[rows.index] == "migrate"
+        assert (pays == (rows["bytes_per_s"] > needed))[clear].all()
+
+
+def test_cells_tile_the_map():
+    table = storage_for_compute.actions(Params())
+    for column in ("cached_tokens", "bytes_per_s"):
+        cells = table[[f"{column}_low", column, f"{column}_high"]].drop_duplicates().sort_values(column)
+        assert (cells[f"{column}_low"] < cells[column]).all()
+        assert cells[f"{column}_high"].to_numpy()[:-1] == pytest.approx(cells[f"{column}_low"].to_numpy()[1:])
+
+
+def test_algorithm_1_can_be_far_from_the_fastest_and_never_ahead_of_it():
+    assert storage_for_compute.longest_forced(storage_for_compute.actions(Params()), Params()) > 2
+
+
+def test_a_place_that_is_none_is_refused():
+    with pytest.raises(InputError, match="no place 'Mars'"):
+        storage_for_compute.chosen_actions(storage_for_compute.actions(Params()), Params(), place="Mars")

@@ -11,6 +11,7 @@ LIGHT_PAGE, DARK_PAGE = "#ffffff", "#14181e"
 GROUPS = (
     ("prefill", "decode"),
     ("vram", "dram", "ssd", "network"),
+    ("hydrate", "recompute", "migrate", "replicate"),
     ("mooncake", "vllm", "vllm_prefix", "vllm_chunked"),
     ("global_cache_aware", "local_cache_aware", "load_balancing", "random"),
     ("baseline", "early_rejection", "predictive_rejection"),

@@ -110,7 +110,7 @@ def test_tokens_times_the_bytes_of_one_do_not_overflow():
     frames = [simulate(trace, cluster(), engine=engine).frame() for engine in ("fast", "reference")]
     assert frames[0].dtypes.drop("action").equals(frames[1].dtypes.drop("action"))
     moved_bytes = frames[0]["local_tokens"].to_numpy() * 327_680
-    assert moved_bytes.tolist() == [0, 10_000 * 327_680]
+    assert moved_bytes.tolist() == [0, 10_240 * 327_680]
 
 
 @pytest.mark.slow

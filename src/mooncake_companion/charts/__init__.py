@@ -1,5 +1,19 @@
 """One function a figure: a tidy table becomes an Altair chart; nothing of ours is imported."""
 
-from mooncake_companion.charts import prefill_scheduling, scoreboard, tables, theme
+from mooncake_companion.charts import (
+    network_bandwidth,
+    prefill_scheduling,
+    scoreboard,
+    storage_for_compute,
+    tables,
+    theme,
+)
 
-__all__ = ["prefill_scheduling", "scoreboard", "tables", "theme"]
+__all__ = [
+    "network_bandwidth",
+    "prefill_scheduling",
+    "scoreboard",
+    "storage_for_compute",
+    "tables",
+    "theme",
+]

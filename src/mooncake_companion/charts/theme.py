@@ -32,6 +32,11 @@ PALETTE = {
     "dram": "#21A63C",
     "ssd": "#806040",
     "network": "#46698C",
+    # What is done for a prompt's start.
+    "hydrate": "#0CA4A8",
+    "recompute": "#615BAD",
+    "migrate": "#A88B07",
+    "replicate": "#B93E56",
     # Systems.
     "mooncake": "#505FE5",
     "vllm": "#CC2900",

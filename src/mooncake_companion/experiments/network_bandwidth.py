@@ -1,6 +1,7 @@
 """FAST'25, Figure 13: time to first token and time of a transfer, by the nodes' network bandwidth."""
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from mooncake_companion import reported, traces
 from mooncake_companion.costs import prefill_time
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.hardware import load_nodes
-from mooncake_companion.llm import load_models
+from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import Cluster, Routing, simulate
 
@@ -83,13 +84,34 @@ def run(params: Params) -> pd.DataFrame:
     recompute_s = simulate(trace, uncached).ttft_s.mean()
     modelled.append({"bandwidth_gbit_per_s": np.nan, "series": "ttft_recompute", "seconds": recompute_s})
     table = pd.concat([pd.DataFrame(modelled).assign(origin="modelled"), read], ignore_index=True)
-    table.attrs["provenance"] = {
-        "trace": trace.name,
-        "trace_sha256": trace.sha256,
-        "trace_source": trace.source,
-        "parameters": dataclasses.asdict(params),
-    }
+    table.attrs["provenance"] = _provenance(params, trace)
     return table
+
+
+def splits(params: Params, prefill_nodes: Iterable[int]) -> pd.DataFrame:
+    """What `run` gives, for several splits of the nodes.
+
+    Returns
+    -------
+    DataFrame
+        As `run` returns it, with ``prefill_nodes``, which is NaN for what is reported: the paper does
+        not state its split.
+    """
+    tables = []
+    for count in prefill_nodes:
+        table = run(dataclasses.replace(params, prefill_nodes=count))
+        tables.append(table[table["origin"] == "modelled"].assign(prefill_nodes=count))
+    joined = pd.concat([*tables, table[table["origin"] == "reported"]], ignore_index=True)
+    joined.attrs["provenance"] = _provenance(params, traces.load(params.trace))
+    return joined
+
+
+def streamed_gbit_per_s(params: Params) -> float:
+    """What streaming every prompt to its decode node takes of each prefill node's network, in Gbit/s."""
+    trace = traces.load(params.trace)
+    token_bytes = load_model(params.model).kv_bytes_per_token
+    bytes_per_s = float(trace.input_tokens.sum()) * token_bytes / float(trace.arrival_s[-1])
+    return bytes_per_s / params.prefill_nodes * BITS_PER_BYTE / 1e9
 
 
 def busy_nodes(params: Params, *, compute_s: float | None = None) -> float:
@@ -125,6 +147,15 @@ def _at(params: Params, trace: traces.Trace, bandwidth_gbit_per_s: float) -> lis
         {"bandwidth_gbit_per_s": bandwidth_gbit_per_s, "series": series, "seconds": float(value)}
         for series, value in seconds.items()
     ]
+
+
+def _provenance(params: Params, trace: traces.Trace) -> dict[str, object]:
+    return {
+        "trace": trace.name,
+        "trace_sha256": trace.sha256,
+        "trace_source": trace.source,
+        "parameters": dataclasses.asdict(params),
+    }
 
 
 def _mean(values: np.ndarray) -> float:

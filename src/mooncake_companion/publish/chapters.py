@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.experiments import prefill_scheduling
+from mooncake_companion.experiments import prefill_scheduling, storage_for_compute
 from mooncake_companion.parameters import Parameter, describe
 
 
@@ -36,7 +36,11 @@ class Chapter:
 
 
 CHAPTERS = {
-    chapter.name: chapter for chapter in (Chapter(name="control-plane", params=prefill_scheduling.Params),)
+    chapter.name: chapter
+    for chapter in (
+        Chapter(name="storage-for-compute", params=storage_for_compute.Params),
+        Chapter(name="control-plane", params=prefill_scheduling.Params),
+    )
 }
 
 
