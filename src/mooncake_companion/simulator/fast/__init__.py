@@ -11,6 +11,7 @@ is what it does not do:
   steps when it finishes, so every interval is known exactly and none is stored a sequence;
 - fair shares are computed again only for the flows that a change can reach through shared links.
 
-Modules: `events` (the heap), `caches` (LRU lists and the index of holders), `flows` (transfers),
-`decoders` (batches), `engine` (the loop), `compiling` (Numba and where it keeps its code).
+Modules: `events` (the heap), `shelves` (eviction policies), `caches` (tiers and the index of holders),
+`flows` (transfers), `decoders` (batches), `engine` and `coupled` (the loops), `compiling` (Numba and
+where it keeps its code).
 """
