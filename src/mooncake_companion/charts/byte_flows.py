@@ -56,7 +56,7 @@ def flows(table: pd.DataFrame) -> alt.LayerChart:
     )
     labels = [
         chosen.transform_filter(f"datum.align === '{align}'")
-        .transform_calculate(label="datum.arrow + ' ' + format(datum.gigabytes, '.2f') + ' GB'")
+        .transform_calculate(label="datum.arrow + ' ' + format(datum.gigabytes, '.2f')")
         .mark_text(align=align, fontSize=12, dx=dx, dy=dy)
         .encode(_x("label_x"), _y("label_y"), alt.Text("label:N"), tooltip=tooltip)
         for align, dx, dy in (("right", -14, 0), ("left", 14, 0), ("center", 0, -20))
@@ -80,7 +80,7 @@ def flows(table: pd.DataFrame) -> alt.LayerChart:
 
 
 def _x(field: str) -> alt.X:
-    return alt.X(f"{field}:Q").title(None).scale(domain=[-0.4, 2.8], nice=False)
+    return alt.X(f"{field}:Q").title(None).scale(domain=[-0.4, 2.75], nice=False)
 
 
 def _y(field: str) -> alt.Y:

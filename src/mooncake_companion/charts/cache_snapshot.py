@@ -56,7 +56,7 @@ def heat(table: pd.DataFrame) -> alt.LayerChart:
             right="datum.column + 0.9",
             bottom="datum.row + 0.85",
             heat=f"colour === '{_BY_USES}' ? log(max(datum.uses, 1)) / {_log(most)} : "
-            f"1 - datum.age_s / {max(oldest_s, 1)}",
+            f"pow(1 - datum.age_s / {max(oldest_s, 1)}, 3)",
         )
         .mark_rect(cornerRadius=1.5, cursor="pointer")
         .encode(
@@ -75,7 +75,7 @@ def heat(table: pd.DataFrame) -> alt.LayerChart:
             alt.Y2("bottom:Q"),
             alt.Color("heat:Q")
             .title("Demand")
-            .scale(domain=[0, 0.6, 1], range=list(HEAT), clamp=True, interpolate="rgb")
+            .scale(domain=[0, 0.25, 1], range=list(HEAT), clamp=True, interpolate="rgb")
             .legend(
                 values=[0, 1], labelExpr="datum.value === 0 ? 'cold' : 'hot'", gradientLength=120, tickCount=2
             ),

@@ -98,20 +98,32 @@ def loads(table: pd.DataFrame) -> alt.FacetChart:
     )
 
 
-def mechanism(table: pd.DataFrame) -> alt.FacetChart:
+def mechanism(table: pd.DataFrame, *, input_tokens: int) -> alt.FacetChart:
     """Load of both pools when all requests are alike and come evenly, a panel a policy.
 
     Parameters
     ----------
     table : DataFrame
-        As for `loads`, without reported rows.
+        As for `loads`, without reported rows, and ``input_tokens`` of the prompts, which can be chosen.
+    input_tokens : int
+        What is chosen at first.
     """
+    lengths = sorted(table["input_tokens"].unique().tolist())
+    length = alt.param(
+        name="length",
+        value=input_tokens,
+        bind=alt.binding_select(
+            options=lengths, labels=[f"{tokens:,} tokens" for tokens in lengths], name="Prompts of "
+        ),
+    )
+    chosen = table[table["input_tokens"] == input_tokens]
+    chart = _loads(table, "Time (s)", 1.0, where="datum.input_tokens === length")
     return finish(
-        _loads(table, "Time (s)", 1.0),
+        chart.add_params(length),
         name="overload-mechanism",
         description=(
             "Load of the prefill and of the decode pool over time when identical requests come evenly, a "
-            f"panel for each policy. {_describe_swing(table)}"
+            f"panel for each policy. With prompts of {input_tokens:,} tokens: {_describe_swing(chosen)}"
         ),
         table=table,
     )
@@ -241,9 +253,10 @@ def decode_time(table: pd.DataFrame) -> alt.LayerChart:
     )
 
 
-def _loads(table: pd.DataFrame, title: str, unit_s: float) -> alt.FacetChart:
+def _loads(table: pd.DataFrame, title: str, unit_s: float, *, where: str = "true") -> alt.FacetChart:
     base = (
         alt.Chart()
+        .transform_filter(where)
         .transform_calculate(at=f"datum.time_s / {unit_s}")
         .encode(
             alt.X("at:Q").title(title).scale(nice=False),

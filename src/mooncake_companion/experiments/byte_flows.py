@@ -248,7 +248,7 @@ def _single(params: Params) -> list[tuple[str, Cluster, _Requests]]:
         ),
         ("Prefix on another node", params.cluster(2), [earlier, filler, (_AGO_S, n, 2, prompt)]),
         (
-            "Prefix in DRAM, hand-over after the prefill",
+            "Prefix in DRAM, late hand-over",
             params.cluster(1, kv_streaming=False),
             [earlier, (_AGO_S, n, 2, prompt)],
         ),

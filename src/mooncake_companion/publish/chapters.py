@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.experiments import prefill_scheduling, tiered_cache
+from mooncake_companion.experiments import overload, prefill_scheduling, tiered_cache
 from mooncake_companion.parameters import Parameter, describe
 
 
@@ -40,6 +40,7 @@ CHAPTERS = {
     for chapter in (
         Chapter(name="tiered-cache", params=tiered_cache.Params),
         Chapter(name="control-plane", params=prefill_scheduling.Params),
+        Chapter(name="overload", params=overload.Params),
     )
 }
 
