@@ -15,6 +15,7 @@ GROUPS = (
     ("global_cache_aware", "local_cache_aware", "load_balancing", "random"),
     ("baseline", "early_rejection", "predictive_rejection"),
     ("recompute", "hydrate", "migrate", "replicate"),
+    ("conversation", "toolagent", "synthetic", "arxiv"),
     ("prediction", "blind", "calibration"),
 )
 # Machado, Oliveira and Fernandes (2009), full severity, on linear RGB.

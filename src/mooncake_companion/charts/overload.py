@@ -15,6 +15,7 @@ _FATES = {
     "rejected_at_arrival": "At arrival",
     "rejected_after_prefill": "After its prefill (wasted)",
 }
+_IN_LINES = "split(replace(datum.label, ' based ', '|based '), '|')"  # for narrow screens
 _PREDICTION = "Early rejection based on prediction"
 _POOLS = {"Prefill": "prefill", "Decode": "decode"}
 
@@ -30,7 +31,7 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
         Policies other than the three of Table 3 are left out.
     """
     shown = table[table["policy"].isin(list(POLICIES))]
-    y = alt.Y("policy:N").title(None).sort(list(POLICIES)).axis(ticks=False, labelLimit=240)
+    y = alt.Y("policy:N").title(None).sort(list(POLICIES)).axis(ticks=False, labelExpr=_IN_LINES)
     bars = (
         alt.Chart(shown)
         .transform_filter("datum.origin == 'modelled'")
@@ -45,10 +46,10 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
             y,
             alt.X("share:Q").title("Requests rejected").axis(format="%"),
             alt.Color("policy:N", scale=colours(POLICIES), legend=None),
-            alt.Opacity("fate:N", legend=alt.Legend(title=None)).scale(
+            alt.Opacity("fate:O", legend=alt.Legend(title=None, symbolFillColor="#808080")).scale(
                 domain=list(_FATES.values()), range=[0.5, 1]
             ),
-            alt.Order("fate:N"),
+            alt.Order("fate:O"),
             tooltip=[
                 alt.Tooltip("policy:N").title("Policy"),
                 alt.Tooltip("fate:N").title("Rejected"),

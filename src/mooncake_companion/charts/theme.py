@@ -51,6 +51,11 @@ PALETTE = {
     "hydrate": "#6B993D",
     "migrate": "#7E6399",
     "replicate": "#E022E0",
+    # Workloads.
+    "conversation": "#BF6E1D",
+    "toolagent": "#2E7373",
+    "synthetic": "#BF5AE0",
+    "arxiv": "#998C63",
     # Roles of a modelled value on the scoreboard.
     "prediction": "#1E78D0",
     "blind": "#D0423F",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.experiments import overload, prefill_scheduling, tiered_cache
+from mooncake_companion.experiments import overload, prefill_scheduling, tiered_cache, workloads
 from mooncake_companion.parameters import Parameter, describe
 
 
@@ -38,6 +38,7 @@ class Chapter:
 CHAPTERS = {
     chapter.name: chapter
     for chapter in (
+        Chapter(name="workloads", params=workloads.Params),
         Chapter(name="tiered-cache", params=tiered_cache.Params),
         Chapter(name="control-plane", params=prefill_scheduling.Params),
         Chapter(name="overload", params=overload.Params),
