@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 
 from mooncake_companion import traces
-from mooncake_companion.experiments import byte_flows, cache_sharing, cache_snapshot, prefix_choices, tiered_cache
+from mooncake_companion.experiments import (
+    byte_flows,
+    cache_sharing,
+    cache_snapshot,
+    prefix_choices,
+    tiered_cache,
+)
 from mooncake_companion.simulator import Action, simulate, traffic_series
 from mooncake_companion.traces import Trace
 
@@ -196,7 +202,9 @@ def test_the_best_gain_is_the_largest_of_a_workload():
 
 @pytest.mark.parametrize(("weighed", "hits"), [(2, 17.0), (3, 21.0), (0, 33.0), (64, 33.0)])
 def test_local_hits_are_read_at_the_shortlist_that_is_set(weighed, hits):
-    listed = pd.DataFrame({"shortlist_nodes": [1.0, 2.0, 4.0, 10.0], "hit_rate_pct": [13.0, 17.0, 21.0, 33.0]})
+    listed = pd.DataFrame(
+        {"shortlist_nodes": [1.0, 2.0, 4.0, 10.0], "hit_rate_pct": [13.0, 17.0, 21.0, 33.0]}
+    )
     unbounded = listed.assign(hit_rate_pct=listed["hit_rate_pct"] + 1, rule="shortlist, unbounded caches")
     stated = pd.DataFrame({"shortlist_nodes": [np.nan], "hit_rate_pct": [16.9], "rule": ["as reported"]})
     table = pd.concat([listed.assign(rule="shortlist"), unbounded, stated])
@@ -206,5 +214,9 @@ def test_local_hits_are_read_at_the_shortlist_that_is_set(weighed, hits):
 
 
 def test_a_move_that_is_not_there_is_nothing(flows):
-    assert tiered_cache.move(flows, "Cold prompt", "fetch") == {"gigabytes": 0, "delay_ms": 0, "delayed_pct": 0}
+    assert tiered_cache.move(flows, "Cold prompt", "fetch") == {
+        "gigabytes": 0,
+        "delay_ms": 0,
+        "delayed_pct": 0,
+    }
     assert tiered_cache.move(flows, "Cold prompt", "decode_load")["delayed_pct"] == 100

@@ -1,5 +1,7 @@
 """Chart of the bytes that move between tiers and nodes."""
 
+from typing import Literal
+
 import altair as alt
 import pandas as pd
 
@@ -12,6 +14,12 @@ TIERS = ("SSD", "DRAM", "VRAM")
 _IN_LINES = [["Another", "prefill node"], ["Prefill", "node"], ["Decode", "node"]]
 _LEAVES = {"VRAM": "vram", "DRAM": "dram", "SSD": "ssd", "Network": "network"}
 _SOLID, _DASHED = "on the critical path", "hidden"
+_LABELS: tuple[tuple[Literal["left", "center", "right"], int, int], ...] = (
+    ("right", -14, 0),
+    ("left", 14, 0),
+    ("center", 0, -20),
+)
+"""How a label stands beside its line: alignment, and pixels to the right and down."""
 _WIDEST_PX = 22
 _ASIDE, _CLEAR = 0.18, 0.2
 
@@ -59,14 +67,18 @@ def flows(table: pd.DataFrame) -> alt.LayerChart:
         .transform_calculate(label="datum.arrow + ' ' + format(datum.gigabytes, '.2f')")
         .mark_text(align=align, fontSize=12, dx=dx, dy=dy)
         .encode(_x("label_x"), _y("label_y"), alt.Text("label:N"), tooltip=tooltip)
-        for align, dx, dy in (("right", -14, 0), ("left", 14, 0), ("center", 0, -20))
+        for align, dx, dy in _LABELS
     ]
     places = [
         base.transform_aggregate(moves="count()", groupby=[f"{end}_x", f"{end}_y", f"{end}_tier"])
         .mark_square(size=900, opacity=1)
         .encode(
             _x(f"{end}_x").axis(
-                values=[0, 1, 2], labelExpr=f"{_IN_LINES}[datum.value]", orient="top", ticks=False, domain=False
+                values=[0, 1, 2],
+                labelExpr=f"{_IN_LINES}[datum.value]",
+                orient="top",
+                ticks=False,
+                domain=False,
             ),
             _y(f"{end}_y").axis(
                 values=[0, 1, 2], labelExpr=f"{list(TIERS)}[datum.value]", grid=False, ticks=False
@@ -75,8 +87,12 @@ def flows(table: pd.DataFrame) -> alt.LayerChart:
         )
         for end in ("source", "target")
     ]
-    chart = alt.layer(*places, lines, *labels).add_params(scenario).properties(height=320)
-    return finish(chart, name="cache-byte-flows", description=_describe(table), table=table)
+    chart = places[0] + places[1] + lines.add_params(scenario)
+    for label in labels:
+        chart += label
+    return finish(
+        chart.properties(height=320), name="cache-byte-flows", description=_describe(table), table=table
+    )
 
 
 def _x(field: str) -> alt.X:

@@ -61,8 +61,8 @@ def policies(table: pd.DataFrame) -> alt.LayerChart:
     Parameters
     ----------
     table : DataFrame
-        ``origin``, ``policy`` (a key of `TABLE_1`), ``capacity_blocks`` (infinite: room for all), ``hit_ratio``.
-        Other policies are left out.
+        ``origin``, ``policy`` (a key of `TABLE_1`; others are left out), ``capacity_blocks`` (infinite:
+        room for all), ``hit_ratio``.
     """
     shown = table[table["policy"].isin(list(TABLE_1))].assign(
         policy=lambda rows: rows["policy"].map(TABLE_1),
@@ -85,7 +85,9 @@ def policies(table: pd.DataFrame) -> alt.LayerChart:
         ],
     )
     dash = alt.StrokeDash("policy:N").title("Modelled").scale(domain=names, range=_DASHES[: len(names)])
-    shape = alt.Shape("policy:N").title("Reported").scale(domain=names, range=["circle", "square", "triangle"])
+    shape = (
+        alt.Shape("policy:N").title("Reported").scale(domain=names, range=["circle", "square", "triangle"])
+    )
     lines = base.transform_filter(alt.datum.origin == MODELLED).mark_line(color=PALETTE["dram"]).encode(dash)
     points = (
         base.transform_filter(alt.datum.origin == REPORTED)

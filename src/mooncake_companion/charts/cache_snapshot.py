@@ -134,10 +134,11 @@ def _names(first_row: dict[str, int]) -> str:
 def _describe(table: pd.DataFrame, last_s: float) -> str:
     last = table[table["time_s"] == last_s]
     held = ", ".join(f"{(last['tier'] == tier).sum()} in {tier}" for tier in TIERS)
-    hottest = last.loc[last["uses"].idxmax()]
+    hottest = last.sort_values("uses").to_dict("records")[-1]
     return (
-        f"Heat map of the blocks in the tiers of {table['node'].nunique()} nodes at {table['time_s'].nunique()} "
-        f"times. After {last_s:g} s all nodes together hold {held}; {(last['uses'] == 1).mean():.0%} of these "
-        f"were asked for once. The hottest, asked for by {hottest['uses']} requests, is held by nodes "
+        f"Heat map of the blocks in the tiers of {table['node'].nunique()} nodes, at "
+        f"{table['time_s'].nunique()} times. After {last_s:g} s all nodes together hold {held}; "
+        f"{(last['uses'] == 1).mean():.0%} of these were asked for once. The hottest, asked for by "
+        f"{hottest['uses']} requests, is held by nodes "
         f"{hottest['holders']}."
     )

@@ -41,9 +41,8 @@ def over_time(table: pd.DataFrame) -> alt.Chart:
         .encode(
             alt.X("start:Q").title("Time (min)").bin("binned").scale(nice=False),
             alt.X2("end:Q"),
-            alt.Y("counted:Q")
+            alt.Y("counted:Q", stack="zero")
             .title("Requests, or tokens that they reuse")
-            .stack("zero")
             .axis(format="~s", tickCount=5),
             alt.Color("action:N").title(None).scale(colours({action: action for action in ACTIONS})),
             alt.Order("order:Q"),

@@ -54,7 +54,7 @@ _SERVICES = ("conversation", "toolagent", "synthetic", "arxiv")
 _KNOWN = "Share of the prompt known"
 
 
-def distributions(table: pd.DataFrame) -> alt.LayerChart:
+def distributions(table: pd.DataFrame) -> alt.Chart:
     """Cumulative distributions of lengths and ages, of the quantity that is chosen.
 
     Parameters
@@ -88,14 +88,14 @@ def distributions(table: pd.DataFrame) -> alt.LayerChart:
     medians = _medians(lengths)
     told = "; ".join(f"{each}: {', '.join(rows)}" for each, rows in medians.items())
     return finish(
-        alt.layer(lines).add_params(quantity).properties(height=280),
+        lines.add_params(quantity).properties(height=280),
         name="workload-distributions",
         description=f"Cumulative distributions by workload, one quantity at a time. Medians: {told}.",
         table=lengths,
     )
 
 
-def known_shares(table: pd.DataFrame) -> alt.LayerChart:
+def known_shares(table: pd.DataFrame) -> alt.Chart:
     """Cumulative distribution of how much of a prompt was computed before.
 
     Parameters
@@ -122,7 +122,7 @@ def known_shares(table: pd.DataFrame) -> alt.LayerChart:
         for name, rows in known.groupby("workload", sort=False)
     )
     return finish(
-        alt.layer(lines).properties(height=260),
+        lines.properties(height=260),
         name="workload-known-shares",
         description=(
             "Cumulative distribution of the share of a prompt that an earlier request had computed, by "
@@ -132,7 +132,7 @@ def known_shares(table: pd.DataFrame) -> alt.LayerChart:
     )
 
 
-def arrivals(table: pd.DataFrame) -> alt.LayerChart:
+def arrivals(table: pd.DataFrame) -> alt.Chart:
     """Requests over time, by the minute or by the second.
 
     Parameters
@@ -157,12 +157,12 @@ def arrivals(table: pd.DataFrame) -> alt.LayerChart:
             ],
         )
     )
-    most = table.groupby(["view", "workload"], sort=False)["requests"].max()
-    told = ", ".join(f"{title(str(name))} {count}" for (_, name), count in most.loc[[views[-1]]].items())
+    most = table[table["view"] == views[-1]].groupby("workload", sort=False)["requests"].max()
+    told = ", ".join(f"{title(str(name))} {count}" for name, count in most.items())
     return finish(
-        alt.layer(lines).add_params(view).properties(height=240),
+        lines.add_params(view).properties(height=240),
         name="workload-arrivals",
-        description=f"Requests over time by workload. Most within one second of the first two minutes: {told}.",
+        description=f"Requests over time by workload. Most in a second of the first two minutes: {told}.",
         table=table,
     )
 
@@ -190,8 +190,8 @@ def block_hits(table: pd.DataFrame) -> alt.LayerChart:
         filled=False, size=50, strokeWidth=1.5, opacity=1, color=PALETTE["reported"]
     )
     points = points.encode(color=alt.value(PALETTE["reported"]))
-    once = table[table["block_hit_count"].round() == 1].groupby(["origin", "workload"], sort=False)["cdf"].max()
-    told = ", ".join(f"{title(str(name))} ({origin}) {share:.0%}" for (origin, name), share in once.items())
+    once = table[table["block_hit_count"].round() == 1].drop_duplicates(["origin", "workload"], keep="last")
+    told = ", ".join(f"{title(str(r.workload))} ({r.origin}) {r.cdf:.0%}" for r in once.itertuples())
     return finish(
         (lines + points).properties(height=280),
         name="workload-block-hits",
@@ -250,7 +250,8 @@ def histograms(table: pd.DataFrame) -> alt.LayerChart:
         (bars + points).add_params(quantity).properties(height=240),
         name="workload-length-histograms",
         description=(
-            "Histogram of lengths in the bins of the report, prompts or answers; bars modelled, points reported. "
+            "Histogram of lengths in the bins of the report, prompts or answers; bars modelled, points "
+            "reported. "
             f"Requests in all: {sums['modelled', 'input_length']:,.0f} modelled, "
             f"{sums['reported', 'input_length']:,.0f} reported."
         ),
@@ -270,7 +271,7 @@ def _by_workload(table: pd.DataFrame) -> alt.Chart:
 
 
 def _medians(table: pd.DataFrame) -> dict[str, list[str]]:
-    at_half = table[(table["level"] - 0.5).abs() < 1e-9]
+    at_half = table[table["level"] == 0.5]
     return {
         str(quantity): [f"{title(str(row.workload))} {row.value:,.0f}" for row in rows.itertuples()]
         for quantity, rows in at_half.groupby("quantity", sort=False)

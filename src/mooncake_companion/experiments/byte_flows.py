@@ -9,6 +9,7 @@ earlier without it, and hidden otherwise: behind the computation, or done when n
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,11 @@ class Params:
 
     input_tokens: int = parameter(16_384, unit="tokens", low=1024, high=131_072, help="prompt")
     reused_tokens: int = parameter(
-        12_288, unit="tokens", low=512, high=130_560, help="of it known before, in whole blocks; less than all"
+        12_288,
+        unit="tokens",
+        low=512,
+        high=130_560,
+        help="of it known before, in whole blocks; less than all",
     )
     trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
     prefill_nodes: int = parameter(8, unit="nodes", low=1, high=64, help="nodes that prefill the trace")
@@ -145,41 +150,46 @@ def times(params: Params) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("scenario")
 
 
-def moves(result: Result, cluster: Cluster, wanted: slice = slice(None)) -> pd.DataFrame:
-    """Tokens that some requests of a run move on each way, and what each move delays their decode.
+class Move(NamedTuple):
+    """What some requests move on one way; arrays of shape (requests,).
+
+    Parameters
+    ----------
+    way : str
+        A key of `WAYS`.
+    tokens : array of int
+    delay_s : array of float64
+        How much sooner each request's decode would begin without this move, in seconds.
+    """
+
+    way: str
+    tokens: np.ndarray
+    delay_s: Floats
+
+
+def moves(result: Result, cluster: Cluster) -> list[Move]:
+    """Every move of a run that takes time; those down to SSD the engine counts, but does not time.
 
     Parameters
     ----------
     result : Result
         Of prefill nodes that work alone, not in pipelines.
     cluster : Cluster
-    wanted : slice
-        Which requests; all, if not given.
-
-    Returns
-    -------
-    DataFrame
-        ``way``, ``tokens`` and ``delay_s``, both of shape (requests,) in every row. Moves down to SSD,
-        which the engine counts but does not time, are not in it.
     """
     decodes = np.isfinite(result.loaded_s)
+    decoded_tokens = np.where(decodes, result.input_tokens, 0)
     stream_s = result.streamed_s - result.first_token_s
     load_s = result.loaded_s - np.maximum(result.streamed_s, result.first_token_s)
     read_s, prefix_s, store_s = _tier_delays_s(result, cluster)
-    found = {
-        "ssd_read": (result.ssd_tokens, read_s),
-        "fetch": (result.fetched_tokens, _fetch_delays_s(result)),
-        "prefix_load": (result.cached_tokens - result.vram_tokens, prefix_s),
-        "store": (result.input_tokens - result.cached_tokens, store_s),
-        "stream": (np.where(decodes, result.input_tokens, 0), np.where(decodes, stream_s, 0.0)),
-        "decode_load": (np.where(decodes, result.input_tokens, 0), np.where(decodes, load_s, 0.0)),
-    }
-    return pd.DataFrame(
-        [
-            {"way": way, "tokens": tokens[wanted], "delay_s": np.maximum(delay_s[wanted], 0.0)}
-            for way, (tokens, delay_s) in found.items()
-        ]
-    )
+    found = [
+        Move("ssd_read", result.ssd_tokens, read_s),
+        Move("fetch", result.fetched_tokens, _fetch_delays_s(result)),
+        Move("prefix_load", result.cached_tokens - result.vram_tokens, prefix_s),
+        Move("store", result.input_tokens - result.cached_tokens, store_s),
+        Move("stream", decoded_tokens, np.where(decodes, stream_s, 0.0)),
+        Move("decode_load", decoded_tokens, np.where(decodes, load_s, 0.0)),
+    ]
+    return [move._replace(delay_s=np.maximum(move.delay_s, 0.0)) for move in found]
 
 
 def _tier_delays_s(result: Result, cluster: Cluster) -> tuple[Floats, Floats, Floats]:
@@ -199,7 +209,12 @@ def _tier_delays_s(result: Result, cluster: Cluster) -> tuple[Floats, Floats, Fl
 
     def whole_s(*moved_s: Floats) -> Floats:
         each = zip(compute_s.tolist(), *(part.tolist() for part in moved_s), strict=True)
-        return np.array([with_tier_seconds(*seconds, cluster.layerwise) for seconds in each])
+        return np.array(
+            [
+                with_tier_seconds(compute, read, load, store, cluster.layerwise)
+                for compute, read, load, store in each
+            ]
+        )
 
     read_s, load_s, store_s = parts_s
     nothing_s = np.zeros_like(read_s)
@@ -279,35 +294,40 @@ def _scenarios(params: Params) -> list[tuple[str, int, list[dict[str, object]]]]
         result = simulate(_trace(requests), cluster)
         before = simulate(_trace(requests[:-1]), cluster).counters["demoted_to_ssd"] if requests[:-1] else 0
         demoted = result.counters["demoted_to_ssd"] - before
-        wanted = slice(len(requests) - 1, None)
-        found.append((name, 1, _rows(moves(result, cluster, wanted), 1, demoted * BLOCK_TOKENS, cluster)))
+        last = [
+            move._replace(tokens=move.tokens[-1:], delay_s=move.delay_s[-1:])
+            for move in moves(result, cluster)
+        ]
+        found.append((name, 1, _rows(last, demoted * BLOCK_TOKENS, cluster)))
     trace = traces.load(params.trace)
     for name, cluster in _whole(params).items():
         result = simulate(trace, cluster)
         demoted = result.counters["demoted_to_ssd"] * trace.block_tokens
-        found.append((name, len(trace), _rows(moves(result, cluster), len(trace), demoted, cluster)))
+        found.append((name, len(trace), _rows(moves(result, cluster), demoted, cluster)))
     return found
 
 
-def _rows(moved: pd.DataFrame, requests: int, demoted_tokens: int, cluster: Cluster) -> list[dict[str, object]]:
-    nobody = {"way": "demotion", "tokens": np.array([demoted_tokens]), "delay_s": np.array([0.0])}
-    rows = []
-    for move in [*moved.to_dict("records"), nobody]:
-        title, *places = WAYS[str(move["way"])]
-        mean_s = float(move["delay_s"].sum()) / requests
-        if not move["tokens"].sum():
+def _rows(moved: list[Move], demoted_tokens: int, cluster: Cluster) -> list[dict[str, object]]:
+    requests = len(moved[0].tokens)
+    demoted = Move("demotion", np.array([demoted_tokens]), np.zeros(1))
+    rows: list[dict[str, object]] = []
+    for way, tokens, delay_s in [*moved, demoted]:
+        if not tokens.sum():
             continue
+        title, source_node, source_tier, target_node, target_tier = WAYS[way]
+        mean_s = float(delay_s.sum()) / requests
         rows.append(
             {
-                "way": move["way"],
+                "way": way,
                 "title": title,
-                **dict(
-                    zip(("source_node", "source_tier", "target_node", "target_tier"), places, strict=True)
-                ),
-                "bytes": float(move["tokens"].sum()) / requests * cluster.model.kv_bytes_per_token,
+                "source_node": source_node,
+                "source_tier": source_tier,
+                "target_node": target_node,
+                "target_tier": target_tier,
+                "bytes": float(tokens.sum()) / requests * cluster.model.kv_bytes_per_token,
                 "delay_s": mean_s,
                 "critical": mean_s > _NOTICEABLE_S,
-                "delayed_share": float((move["delay_s"] > _NOTICEABLE_S).sum()) / requests,
+                "delayed_share": float((delay_s > _NOTICEABLE_S).sum()) / requests,
             }
         )
     return rows

@@ -31,6 +31,11 @@ QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 _RANDOM_RUNS = 20
 
+_COLUMNS = (
+    *("quantity", "condition", "unit", "released", "standin"),
+    *("error", "error_kind", "limit", "within"),
+)
+
 _FIRST_BLOCK_REQUESTS = 10_937
 _TOOL_REQUESTS = 9_202
 """Uses of the two most used sets of blocks (arXiv, Figure 6)."""
@@ -281,7 +286,7 @@ def kept(names: tuple[str, ...] = ("conversation", "synthetic")) -> pd.DataFrame
             tables.append(fidelity(name).assign(workload=name))
         except CompanionError:
             continue  # there is nothing to compare a stand-in with
-    columns = "workload quantity condition unit released standin error error_kind limit within".split()
+    columns = ["workload", *_COLUMNS]
     return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
 
 
@@ -325,8 +330,7 @@ def fidelity(name: str, *, seed: int = traces.STANDIN_SEED) -> pd.DataFrame:
     table["error"] = difference.where(in_points, difference / table["released"])
     within_a_token = (table["unit"] == "tokens") & (difference.abs() <= 1)
     table["within"] = (table["error"].abs() <= table["limit"]) | within_a_token
-    columns = "quantity condition unit released standin error error_kind limit within"
-    table = table[columns.split()]
+    table = table[list(_COLUMNS)]
     table.attrs["provenance"] = {
         "trace": released.name,
         "trace_sha256": released.sha256,

@@ -40,7 +40,11 @@ class Params:
         3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
     )
     shortlist_nodes: int = parameter(
-        2, unit="nodes", low=0, high=64, help="shortest queues that Conductor weighs in Figures 10, 11; 0: all"
+        2,
+        unit="nodes",
+        low=0,
+        high=64,
+        help="shortest queues that Conductor weighs in Figures 10, 11; 0: all",
     )
     kvcache_balancing_threshold: float = parameter(
         2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
@@ -49,7 +53,11 @@ class Params:
         16_384, unit="tokens", low=1024, high=131_072, help="prompt of the byte flows' single request"
     )
     reused_tokens: int = parameter(
-        12_288, unit="tokens", low=512, high=130_560, help="of it known before, in whole blocks; less than all"
+        12_288,
+        unit="tokens",
+        low=512,
+        high=130_560,
+        help="of it known before, in whole blocks; less than all",
     )
     nic_bytes_per_s: float = parameter(
         0.0, unit="bytes/s", low=0, high=1e13, help="network of a node, in the byte flows; 0: that of `node`"
@@ -126,7 +134,11 @@ def local_hits(shortlists: pd.DataFrame, weighed: int) -> dict[str, Any]:
         return local[local["rule"] == rule].set_index("shortlist_nodes")["hit_rate_pct"].sort_index()
 
     listed, unbounded, stated = rates("shortlist"), rates("shortlist, unbounded caches"), rates("as reported")
-    at = listed.index[listed.index >= weighed].min() if 0 < weighed < listed.index.max() else listed.index.max()
+    at = (
+        listed.index[listed.index >= weighed].min()
+        if 0 < weighed < listed.index.max()
+        else listed.index.max()
+    )
     return {
         "workload": workload,
         "as set": float(listed[at]),
@@ -137,7 +149,7 @@ def local_hits(shortlists: pd.DataFrame, weighed: int) -> dict[str, Any]:
 
 
 def move(flows: pd.DataFrame, scenario: str, way: str) -> dict[str, float]:
-    """One move of `byte_flows.run`'s table: ``gigabytes``, ``delay_ms``, ``delayed_pct``; 0 if there is none."""
+    """One move of `byte_flows.run`'s table, in ``gigabytes``, ``delay_ms``, ``delayed_pct``; 0 for none."""
     found = flows[(flows["scenario"] == scenario) & (flows["way"] == way)]
     return {
         "gigabytes": float(found["bytes"].sum()) / 1e9,

@@ -179,7 +179,7 @@ def _number(text: str) -> float:
     return float(pd.to_numeric(text.lstrip("~>"), errors="coerce"))
 
 
-LEVELS = (*np.linspace(0.005, 0.045, 9).tolist(), *np.linspace(0.05, 0.95, 37).tolist(), 0.96, 0.97, 0.98, 0.99, 1.0)
+LEVELS = (*(k / 200 for k in range(1, 10)), *(k / 40 for k in range(2, 39)), 0.96, 0.97, 0.98, 0.99, 1.0)
 """Levels of the quantiles of `distributions`."""
 
 
