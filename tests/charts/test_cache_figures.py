@@ -126,8 +126,8 @@ def test_panels_come_in_the_papers_order_on_common_scales():
     assert spec["resolve"]["scale"] == {"x": "shared", "y": "shared"}
 
 
-def test_a_grid_keeps_its_headings_with_its_panels():
-    """A list to sort by would move the headings of rows and columns, and leave the panels."""
-    facet = CHARTS["hot-block-replicas"]().to_dict()["facet"]
-    assert "sort" not in facet["row"]
-    assert "sort" not in facet["column"]
+def test_ranks_keep_their_headings_with_their_panels():
+    """A list to sort by would move the headings, and leave the panels."""
+    spec = CHARTS["hot-block-replicas"]().to_dict()
+    assert "sort" not in spec["facet"]
+    assert [param["bind"]["options"] for param in spec["params"]] == [["conversation", "toolagent"]]

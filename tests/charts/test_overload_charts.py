@@ -108,7 +108,9 @@ def swings_table():
 CHARTS = {
     "overload-rejected": lambda: overload.rejected(rejected_table()),
     "overload-pool-loads": lambda: overload.loads(loads_table()),
-    "overload-mechanism": lambda: overload.mechanism(loads_table(("modelled",))),
+    "overload-mechanism": lambda: overload.mechanism(
+        loads_table(("modelled",)).assign(input_tokens=8192), input_tokens=8192
+    ),
     "overload-swings": lambda: overload.swings(swings_table()),
     "overload-offered-load": lambda: overload.offered(offered_table()),
     "overload-decode-time": lambda: overload.decode_time(decode_time_table()),

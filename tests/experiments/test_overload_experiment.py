@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from mooncake_companion import reported, traces
@@ -164,3 +165,23 @@ def test_claims_are_rows_of_the_record(released):
     assert values["arxiv.table3.rejected.early"] == pytest.approx(
         23_000 * rejected(released, "rejected_share")[EARLY]
     )
+
+
+def test_orders_are_told_by_load():
+    shares = {1.0: (30, 20, 10), 2.0: (30, 40, 10), 3.0: (30, 20, 20)}
+    rows = [
+        {"offered_decode_load": load, "policy": TITLES[admission], "rejected": count}
+        for load, counts in shares.items()
+        for admission, count in zip(REJECTING, counts, strict=True)
+    ]
+    found = overload.orders(pd.DataFrame(rows))
+    assert found["as_stated"].tolist() == [True, False, False]
+    assert found["prediction_fewest"].tolist() == [True, True, False]
+
+
+def test_the_mechanism_comes_with_the_length_that_is_set():
+    params = Params(identical_input_tokens=20_480)
+    table = overload.mechanism_by_length(params, input_tokens=(8192,))
+    assert sorted(table["input_tokens"].unique()) == [8192, 20_480]
+    own = table[table["input_tokens"] == 20_480].drop(columns="input_tokens").reset_index(drop=True)
+    pd.testing.assert_frame_equal(own, overload.mechanism(params))

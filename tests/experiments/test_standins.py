@@ -174,3 +174,17 @@ def test_workloads_vary_by_their_assumptions():
         for share in (0.5, 0.2)
     )
     assert traces.infinite_cache_hit_ratio(more) > traces.infinite_cache_hit_ratio(less) + 0.05
+
+
+def test_the_printed_mean_prompt_leaves_hardly_any_room():
+    """As said of the arXiv stand-in: all other prompts in the lowest 4 % of their bins."""
+    assert 0 < standins.room_for_printed_mean() < 0.045
+
+
+def test_only_traces_that_can_be_had_are_compared_with_their_stand_ins(monkeypatch, tmp_path):
+    monkeypatch.setenv("MOONCAKE_TRACES", str(tmp_path))
+    monkeypatch.setenv("MOONCAKE_OFFLINE", "1")
+    monkeypatch.setattr(standins.traces, "load", standins.traces.standin)
+    nothing = standins.kept()
+    assert len(nothing) == 0
+    assert {"workload", "within", "error"} <= set(nothing.columns)

@@ -89,3 +89,54 @@ def test_distributions_of_block_hits_rise_to_one():
 def test_another_trace_can_take_a_workloads_place():
     changed = workloads.claims(workloads.Params(conversation="simulated-16k", download=False))
     assert changed["fast25.table2.conversation.input"] == 16384
+
+
+# What the chapter draws
+
+TURNS = [
+    (0.0, 1024, 10, [1, 2]),
+    (3.0, 512, 20, [1]),
+    (3.0, 2000, 30, [1, 2, 3, 4]),
+    (63.5, 2048, 40, [1, 2, 3, 4]),
+]
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    trace = Trace.from_requests(TURNS, name="turns")
+    monkeypatch.setattr(workloads.Params, "load", lambda _self: {"conversation": trace, "l-eval": trace})
+
+
+def test_distributions_are_those_of_the_requests(turns):
+    table = workloads.distributions(PARAMS)
+    assert set(table["workload"]) == {"conversation"}, "services alone"
+    at = table.set_index(["quantity", "level"])["value"]
+    assert at["Prompt (tokens)", 1.0] == 2048
+    assert at["Answer (tokens)", 0.5] == 25
+    known = [0, 511 / 512, 1024 / 2000, 2047 / 2048]
+    for level in (0.5, 1.0):
+        assert at["Share of the prompt known", level] == pytest.approx(np.quantile(known, level))
+
+
+def test_the_age_of_a_prefix_is_that_of_its_last_block_and_one_block_alone_has_none(turns):
+    """The second request reuses one block; the others 2 blocks after 3 s, and 4 after 60.5 s."""
+    ages = workloads.distributions(PARAMS).query("quantity.str.startswith('Age')")
+    assert ages["value"].min() == pytest.approx(3.0 + 57.5 * ages["level"].min())
+    assert ages["value"].max() == 60.5
+
+
+def test_arrivals_count_every_request_by_the_minute_and_the_first_by_the_second(turns):
+    counted = workloads.arrivals(PARAMS).groupby("view")["requests"]
+    assert counted.sum().to_dict() == {"By the minute": 4, "First two minutes": 4}
+    minutes = workloads.arrivals(PARAMS).query("view == 'By the minute'")
+    assert minutes["requests"].tolist() == [3, 1]
+    seconds = workloads.arrivals(PARAMS).query("view == 'First two minutes'").set_index("time_s")["requests"]
+    assert seconds[3.0] == 2
+
+
+def test_every_printed_number_is_compared(table):
+    compared = workloads.comparison(table)
+    assert len(compared) == (table["origin"] == "reported").sum()
+    row = compared.query("workload == 'synthetic' and quantity == 'mean input length'").iloc[0]
+    assert row["error"] == pytest.approx(row["modelled"] / 15325 - 1)
+    assert compared.query("reported == 0")["error"].isna().all()

@@ -15,6 +15,8 @@ GROUPS = (
     ("mooncake", "vllm", "vllm_prefix", "vllm_chunked"),
     ("global_cache_aware", "local_cache_aware", "load_balancing", "random"),
     ("baseline", "early_rejection", "predictive_rejection"),
+    ("recompute", "hydrate", "migrate", "replicate"),
+    ("conversation", "toolagent", "synthetic", "arxiv"),
     ("prediction", "blind", "calibration"),
     ("alone", "with_interactions"),
 )
@@ -63,8 +65,15 @@ def test_colours_of_a_group_stay_apart_for_every_eye(group, vision):
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 18
 
 
+@pytest.mark.parametrize("vision", VISION)
+def test_cold_warm_and_hot_stay_apart_on_both_pages(vision):
+    seen = [lab(VISION[vision] @ linear(colour)) for colour in theme.HEAT]
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 18
+    assert all(contrast(colour, page) >= 3 for colour in theme.HEAT for page in (LIGHT_PAGE, DARK_PAGE))
+
+
 def test_a_colour_has_one_meaning():
-    assert len(set(theme.PALETTE.values())) == len(theme.PALETTE)
+    assert len({*theme.PALETTE.values(), *theme.HEAT}) == len(theme.PALETTE) + len(theme.HEAT)
     assert {name for group in GROUPS for name in group} | {"reported"} == set(theme.PALETTE)
 
 

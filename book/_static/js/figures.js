@@ -64,7 +64,8 @@
       spec.vconcat = spec.hconcat;
       delete spec.hconcat;
     }
-    if (spec.concat || spec.facet || (spec.encoding || {}).facet) spec.columns = 1;
+    const grid = spec.facet && (spec.facet.row || spec.facet.column); // has no columns to set
+    if (spec.concat || (spec.facet && !grid) || (spec.encoding || {}).facet) spec.columns = 1;
     for (const channel of Object.values(spec.encoding || {})) if (channel.legend) delete channel.legend.columns;
     for (const key of [...PARTS, "layer"]) for (const part of spec[key] || []) stack(part);
   }

@@ -1,4 +1,4 @@
-"""Charts of FAST'25, Figure 9: hit ratio by cache capacity."""
+"""Charts of FAST'25, Figure 9, and arXiv 2407.00079, Table 1: hit ratio by cache capacity."""
 
 import altair as alt
 import pandas as pd
@@ -7,6 +7,8 @@ from mooncake_companion.charts.theme import PALETTE, finish
 from mooncake_companion.charts.workloads import panels, title
 
 MODELLED, REPORTED = "modelled", "reported"
+TABLE_1 = {"lru": "LRU", "lfu": "LFU", "length-aware": "Length-aware"}
+"""Policies of arXiv 2407.00079, Table 1, in words."""
 _DASHES: list[list[float]] = [[1, 0], [8, 3], [4, 3], [1.5, 3]]
 
 
@@ -50,6 +52,67 @@ def block_sizes(table: pd.DataFrame) -> alt.ConcatChart:
             f"Largest difference in percentage points: {worst} tokens."
         ),
         table=table,
+    )
+
+
+def policies(table: pd.DataFrame) -> alt.LayerChart:
+    """Hit ratio by eviction policy and capacity; what the report states as points of the same shape.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``origin``, ``policy`` (a key of `TABLE_1`; others are left out), ``capacity_blocks`` (infinite:
+        room for all), ``hit_ratio``.
+    """
+    shown = table[table["policy"].isin(list(TABLE_1))].assign(
+        policy=lambda rows: rows["policy"].map(TABLE_1),
+        capacity=lambda rows: [_capacity(blocks) for blocks in rows["capacity_blocks"]],
+    )
+    shown = shown.drop(columns="capacity_blocks")
+    shown.attrs = table.attrs
+    names = list(TABLE_1.values())
+    base = alt.Chart(shown).encode(
+        alt.X("capacity:N")
+        .title("Cache capacity (blocks)")
+        .sort(list(dict.fromkeys(shown["capacity"])))
+        .axis(labelAngle=0),
+        alt.Y("hit_ratio:Q").title("Blocks found in the cache").axis(format="%"),
+        tooltip=[
+            alt.Tooltip("policy:N").title("Policy"),
+            alt.Tooltip("origin:N").title("Origin"),
+            alt.Tooltip("capacity:N").title("Capacity (blocks)"),
+            alt.Tooltip("hit_ratio:Q", format=".1%").title("Found in the cache"),
+        ],
+    )
+    dash = alt.StrokeDash("policy:N").title("Modelled").scale(domain=names, range=_DASHES[: len(names)])
+    shape = (
+        alt.Shape("policy:N").title("Reported").scale(domain=names, range=["circle", "square", "triangle"])
+    )
+    lines = base.transform_filter(alt.datum.origin == MODELLED).mark_line(color=PALETTE["dram"]).encode(dash)
+    points = (
+        base.transform_filter(alt.datum.origin == REPORTED)
+        .mark_point(filled=False, size=60, strokeWidth=1.75, opacity=1, color=PALETTE["reported"])
+        .encode(shape)
+    )
+    chart = (lines + points).resolve_legend(strokeDash="independent", shape="independent")
+    return finish(
+        chart.properties(width=560, height=260),
+        name="cache-policies",
+        description=_describe_policies(shown),
+        table=shown,
+    )
+
+
+def _capacity(blocks: float) -> str:
+    return "all" if blocks == float("inf") else f"{blocks / 1000:g}k"
+
+
+def _describe_policies(shown: pd.DataFrame) -> str:
+    most = shown[shown["capacity"] == "all"].groupby("origin")["hit_ratio"].max()
+    at_all = ", ".join(f"{origin} {ratio:.0%}" for origin, ratio in most.items())
+    return (
+        "Hit ratio of one cache by eviction policy and capacity in blocks; lines modelled, points reported. "
+        f"With room for all blocks: {at_all}."
     )
 
 

@@ -4,15 +4,15 @@ import altair as alt
 import pandas as pd
 
 from mooncake_companion.charts.theme import PALETTE, finish
-from mooncake_companion.charts.workloads import TITLE_OF, title
+from mooncake_companion.charts.workloads import in_order, title
 
 MODELLED, REPORTED = "modelled", "reported"
 
 
 def replicas(table: pd.DataFrame) -> alt.FacetChart:
-    """Replicas over time, a row a workload and a column a rank.
+    """Replicas over time, a panel a rank, of the workload that is chosen.
 
-    Rows and columns keep Vega-Lite's own order: in a grid, another one would move the headings alone.
+    Panels keep Vega-Lite's own order: another one would move their headings alone.
 
     Parameters
     ----------
@@ -20,15 +20,25 @@ def replicas(table: pd.DataFrame) -> alt.FacetChart:
         ``origin`` ("modelled" or "reported"), ``workload``, ``key_rank``, ``time_s``,
         ``replica_count``, ``low``, ``high`` (NaN where reported).
     """
-    base = alt.Chart(table).encode(
-        alt.X("time_s:Q").title("Time (s)").axis(tickCount=3),
-        tooltip=[
-            alt.Tooltip("workload:N").title("Workload"),
-            alt.Tooltip("key_rank:O").title("Rank"),
-            alt.Tooltip("origin:N").title("Origin"),
-            alt.Tooltip("time_s:Q", format=",").title("Time (s)"),
-            alt.Tooltip("replica_count:Q", format=".1f").title("Replicas"),
-        ],
+    workloads = in_order(table)
+    workload = alt.param(
+        name="workload",
+        value=workloads[0],
+        bind=alt.binding_radio(options=workloads, labels=[title(each) for each in workloads], name="Trace "),
+    )
+    base = (
+        alt.Chart()
+        .transform_filter("datum.workload === workload")
+        .encode(
+            alt.X("time_s:Q").title("Time (s)").axis(tickCount=4),
+            tooltip=[
+                alt.Tooltip("workload:N").title("Workload"),
+                alt.Tooltip("key_rank:O").title("Rank"),
+                alt.Tooltip("origin:N").title("Origin"),
+                alt.Tooltip("time_s:Q", format=",").title("Time (s)"),
+                alt.Tooltip("replica_count:Q", format=".1f").title("Replicas"),
+            ],
+        )
     )
     y = alt.Y("replica_count:Q").title("Replicas").axis(tickMinStep=2)
     modelled = base.transform_filter(alt.datum.origin == MODELLED)
@@ -43,14 +53,9 @@ def replicas(table: pd.DataFrame) -> alt.FacetChart:
     )
     chart = (
         (band + line + reported)
-        .properties(width=105, height=85)
-        .transform_calculate(panel=TITLE_OF)
-        .facet(
-            row=alt.Row("panel:N").title(None),
-            column=alt.Column("key_rank:O").title("Rank of the block by its uses"),
-            spacing=12,
-        )
-        .resolve_scale(x="independent")
+        .properties(width=250, height=120)
+        .facet(data=table, facet=alt.Facet("key_rank:O").title("Rank of the block by its uses"), columns=2)
+        .add_params(workload)
     )
     return finish(chart, name="hot-block-replicas", description=_describe(table), table=table)
 

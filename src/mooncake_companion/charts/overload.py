@@ -15,6 +15,7 @@ _FATES = {
     "rejected_at_arrival": "At arrival",
     "rejected_after_prefill": "After its prefill (wasted)",
 }
+_IN_LINES = "split(replace(datum.label, ' based ', '|based '), '|')"  # for narrow screens
 _PREDICTION = "Early rejection based on prediction"
 _POOLS = {"Prefill": "prefill", "Decode": "decode"}
 
@@ -30,7 +31,7 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
         Policies other than the three of Table 3 are left out.
     """
     shown = table[table["policy"].isin(list(POLICIES))]
-    y = alt.Y("policy:N").title(None).sort(list(POLICIES)).axis(ticks=False, labelLimit=240)
+    y = alt.Y("policy:N").title(None).sort(list(POLICIES)).axis(ticks=False, labelExpr=_IN_LINES)
     bars = (
         alt.Chart(shown)
         .transform_filter("datum.origin == 'modelled'")
@@ -45,10 +46,10 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
             y,
             alt.X("share:Q").title("Requests rejected").axis(format="%"),
             alt.Color("policy:N", scale=colours(POLICIES), legend=None),
-            alt.Opacity("fate:N", legend=alt.Legend(title=None)).scale(
+            alt.Opacity("fate:O", legend=alt.Legend(title=None, symbolFillColor="#808080")).scale(
                 domain=list(_FATES.values()), range=[0.5, 1]
             ),
-            alt.Order("fate:N"),
+            alt.Order("fate:O"),
             tooltip=[
                 alt.Tooltip("policy:N").title("Policy"),
                 alt.Tooltip("fate:N").title("Rejected"),
@@ -98,20 +99,32 @@ def loads(table: pd.DataFrame) -> alt.FacetChart:
     )
 
 
-def mechanism(table: pd.DataFrame) -> alt.FacetChart:
+def mechanism(table: pd.DataFrame, *, input_tokens: int) -> alt.FacetChart:
     """Load of both pools when all requests are alike and come evenly, a panel a policy.
 
     Parameters
     ----------
     table : DataFrame
-        As for `loads`, without reported rows.
+        As for `loads`, without reported rows, and ``input_tokens`` of the prompts, which can be chosen.
+    input_tokens : int
+        What is chosen at first.
     """
+    lengths = sorted(table["input_tokens"].unique().tolist())
+    length = alt.param(
+        name="length",
+        value=input_tokens,
+        bind=alt.binding_select(
+            options=lengths, labels=[f"{tokens:,} tokens" for tokens in lengths], name="Prompts of "
+        ),
+    )
+    chosen = table[table["input_tokens"] == input_tokens]
+    chart = _loads(table, "Time (s)", 1.0, where="datum.input_tokens === length")
     return finish(
-        _loads(table, "Time (s)", 1.0),
+        chart.add_params(length),
         name="overload-mechanism",
         description=(
             "Load of the prefill and of the decode pool over time when identical requests come evenly, a "
-            f"panel for each policy. {_describe_swing(table)}"
+            f"panel for each policy. With prompts of {input_tokens:,} tokens: {_describe_swing(chosen)}"
         ),
         table=table,
     )
@@ -241,9 +254,10 @@ def decode_time(table: pd.DataFrame) -> alt.LayerChart:
     )
 
 
-def _loads(table: pd.DataFrame, title: str, unit_s: float) -> alt.FacetChart:
+def _loads(table: pd.DataFrame, title: str, unit_s: float, *, where: str = "true") -> alt.FacetChart:
     base = (
         alt.Chart()
+        .transform_filter(where)
         .transform_calculate(at=f"datum.time_s / {unit_s}")
         .encode(
             alt.X("at:Q").title(title).scale(nice=False),

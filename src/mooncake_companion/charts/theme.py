@@ -51,6 +51,16 @@ PALETTE = {
     "baseline": "#389494",
     "early_rejection": "#D44211",
     "predictive_rejection": "#B613EC",
+    # What is done for the start of a prompt.
+    "recompute": "#996363",
+    "hydrate": "#6B993D",
+    "migrate": "#7E6399",
+    "replicate": "#E022E0",
+    # Workloads.
+    "conversation": "#BF6E1D",
+    "toolagent": "#2E7373",
+    "synthetic": "#BF5AE0",
+    "arxiv": "#998C63",
     # Roles of a modelled value on the scoreboard.
     "prediction": "#1E78D0",
     "blind": "#D0423F",
@@ -67,6 +77,9 @@ Each has a contrast of at least 3:1 on the light and on the dark page. Colours o
 apart for readers with protanopia, deuteranopia and tritanopia; reported values are told from
 modelled ones by their shape as well.
 """
+
+HEAT = ("#3F7FD1", "#D57D00", "#C8202F")
+"""How much a thing is in demand, from cold to hot; bound by the same rules as `PALETTE`."""
 
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _Chart = TypeVar("_Chart", bound=alt.TopLevelMixin)

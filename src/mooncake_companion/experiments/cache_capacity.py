@@ -91,6 +91,16 @@ def run(params: Params) -> pd.DataFrame:
     return table
 
 
+def largest_errors(table: pd.DataFrame) -> dict[str, float]:
+    """Largest difference of `run`'s hit ratios to the drawn ones by workload, in percentage points."""
+    keys = ["workload", "capacity_tokens"]
+    both = table.pivot_table(index=keys, columns="origin", values="hit_ratio").dropna()
+    if "reported" not in both:
+        return {}
+    points = 100 * (both["modelled"] - both["reported"]).abs()
+    return {str(workload): float(worst) for workload, worst in points.groupby("workload").max().items()}
+
+
 def block_sizes(params: Params, sizes_tokens: tuple[int, ...] = (16, 64, 256, 512)) -> pd.DataFrame:
     """Figure 9 with other blocks than those of `params`, against what it draws.
 

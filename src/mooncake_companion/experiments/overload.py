@@ -290,6 +290,45 @@ def mechanism(params: Params) -> pd.DataFrame:
     return table
 
 
+def mechanism_by_length(
+    params: Params, input_tokens: Iterable[int] = (8192, 16_384, 32_768, 65_536, 98_304)
+) -> pd.DataFrame:
+    """`mechanism` for prompts of several lengths, that of `params` among them.
+
+    Columns as of `mechanism`, and ``input_tokens``.
+    """
+    tables = [
+        mechanism(dataclasses.replace(params, identical_input_tokens=tokens)).assign(input_tokens=tokens)
+        for tokens in sorted({*input_tokens, params.identical_input_tokens})
+    ]
+    table = pd.concat(tables, ignore_index=True)
+    table.attrs["provenance"] = mechanism(params).attrs["provenance"]
+    return table
+
+
+def orders(sweep_table: pd.DataFrame) -> pd.DataFrame:
+    """How the policies come by requests rejected, by what is offered.
+
+    Parameters
+    ----------
+    sweep_table : DataFrame
+        As `sweep` returns it.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by ``offered_decode_load``; ``as_stated``: whether in the order of Table 3, the baseline
+        rejecting most; ``prediction_fewest``: whether prediction rejects fewest.
+    """
+    rejected = sweep_table.pivot(index="offered_decode_load", columns="policy", values="rejected")
+    rejected = rejected[[TITLES[admission] for admission in REJECTING]]
+    fewer = rejected.diff(axis="columns").iloc[:, 1:] < 0
+    others = rejected.iloc[:, :-1].min(axis="columns")
+    return pd.DataFrame(
+        {"as_stated": fewer.all(axis="columns"), "prediction_fewest": rejected.iloc[:, -1] < others}
+    )
+
+
 def swing(table: pd.DataFrame) -> pd.DataFrame:
     """Mean, least, greatest and standard deviation of each pool's load, and how they go together.
 

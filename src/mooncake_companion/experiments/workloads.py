@@ -179,6 +179,110 @@ def _number(text: str) -> float:
     return float(pd.to_numeric(text.lstrip("~>"), errors="coerce"))
 
 
+LEVELS = (*(k / 200 for k in range(1, 10)), *(k / 40 for k in range(2, 39)), 0.96, 0.97, 0.98, 0.99, 1.0)
+"""Levels of the quantiles of `distributions`."""
+
+
+def comparison(table: pd.DataFrame) -> pd.DataFrame:
+    """What the papers print of each workload, beside what was measured.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `run` returns it.
+
+    Returns
+    -------
+    DataFrame
+        ``workload``, ``trace``, ``quantity``, ``unit``, ``reported``, ``modelled``, ``error``
+        (relative). Where both papers or a text and a figure print a number, it has a row each.
+    """
+    keys = ["workload", "quantity", "unit"]
+    measured = table[table["origin"] == "modelled"].rename(columns={"value": "modelled"})
+    printed = table[table["origin"] == "reported"].rename(columns={"value": "reported"})
+    both = printed[[*keys, "reported"]].merge(measured[[*keys, "trace", "modelled"]], on=keys)
+    both["error"] = (both["modelled"] / both["reported"] - 1).where(both["reported"] != 0)
+    return both[["workload", "trace", "quantity", "unit", "reported", "modelled", "error"]]
+
+
+def distributions(params: Params) -> pd.DataFrame:
+    """Quantiles of the prompts, the answers, and of what prompts find in a cache that never forgets.
+
+    Returns
+    -------
+    DataFrame
+        ``workload``, ``trace``, ``quantity``, ``level`` (of `LEVELS`: the share of requests with at most
+        ``value``), ``value``. Quantities: "Prompt (tokens)"; "Answer (tokens)"; "Age of the reused
+        prefix (s)", since the last request that asked for its last block, of requests that reuse
+        more than the first one, which all may have in common; and "Share of the prompt known".
+    """
+    loaded = _online(params)
+    rows = [
+        {"workload": name, "trace": trace.name, "quantity": quantity, "level": level, "value": float(value)}
+        for name, trace in loaded.items()
+        for quantity, values in _of_requests(trace).items()
+        for level, value in zip(LEVELS, np.quantile(values, LEVELS), strict=True)
+    ]
+    table = pd.DataFrame(rows)
+    table.attrs["provenance"] = _provenance(params, loaded)
+    return table
+
+
+def arrivals(params: Params) -> pd.DataFrame:
+    """Count requests over time: by the minute, and by the second in the first two minutes.
+
+    Returns
+    -------
+    DataFrame
+        ``workload``, ``trace``, ``view`` ("By the minute", "First two minutes"), ``time_s`` (start of
+        the window), ``window_s``, ``requests``.
+    """
+    loaded = _online(params)
+    tables = []
+    for name, trace in loaded.items():
+        for view, window_s, until_s in (("By the minute", 60.0, np.inf), ("First two minutes", 1.0, 120.0)):
+            arrival_s = trace.arrival_s[trace.arrival_s < until_s]
+            counts = np.bincount((arrival_s // window_s).astype(np.int64))
+            tables.append(
+                pd.DataFrame({"time_s": window_s * np.arange(len(counts)), "requests": counts}).assign(
+                    workload=name, trace=trace.name, view=view, window_s=window_s
+                )
+            )
+    table = pd.concat(tables, ignore_index=True)
+    table.attrs["provenance"] = _provenance(params, loaded)
+    return table
+
+
+def _online(params: Params) -> dict[str, Trace]:
+    """The traces of services, without the workloads that are benchmarks."""
+    return {name: trace for name, trace in params.load().items() if name in traces.registered()}
+
+
+def _of_requests(trace: Trace) -> dict[str, np.ndarray]:
+    """A value for each request, or for each that reuses anything."""
+    hits = traces.infinite_cache_leading_hits(trace)
+    known_tokens = np.minimum(hits * trace.block_tokens, trace.input_tokens - 1)
+    return {
+        "Prompt (tokens)": trace.input_tokens,
+        "Answer (tokens)": trace.output_tokens,
+        "Age of the reused prefix (s)": _ages_s(trace, hits),
+        "Share of the prompt known": known_tokens / trace.input_tokens,
+    }
+
+
+def _ages_s(trace: Trace, hits: np.ndarray) -> np.ndarray:
+    """Seconds since the last block that each request reuses was asked for before."""
+    ids = trace.block_ids
+    order = np.argsort(ids, kind="stable")
+    previous = np.full(len(ids), -1)
+    same = ids[order[1:]] == ids[order[:-1]]
+    previous[order[1:][same]] = order[:-1][same]
+    owner = np.repeat(np.arange(len(trace)), np.diff(trace.block_offsets))
+    reuses = np.flatnonzero(hits > 1)
+    last = trace.block_offsets[reuses] + hits[reuses] - 1
+    return np.asarray(trace.arrival_s[reuses] - trace.arrival_s[owner[previous[last]]])
+
+
 def length_histograms(params: Params) -> pd.DataFrame:
     """Count requests by length in the bins of arXiv, Figure 5, beside the figure's counts.
 

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.experiments import prefill_scheduling, storage_for_compute
+from mooncake_companion.experiments import (
+    overload,
+    prefill_scheduling,
+    storage_for_compute,
+    tiered_cache,
+    workloads,
+)
 from mooncake_companion.parameters import Parameter, describe
 
 
@@ -39,7 +45,10 @@ CHAPTERS = {
     chapter.name: chapter
     for chapter in (
         Chapter(name="storage-for-compute", params=storage_for_compute.Params),
+        Chapter(name="workloads", params=workloads.Params),
+        Chapter(name="tiered-cache", params=tiered_cache.Params),
         Chapter(name="control-plane", params=prefill_scheduling.Params),
+        Chapter(name="overload", params=overload.Params),
     )
 }
 
