@@ -15,7 +15,6 @@ GROUPS = (
     ("mooncake", "vllm", "vllm_prefix", "vllm_chunked"),
     ("global_cache_aware", "local_cache_aware", "load_balancing", "random"),
     ("baseline", "early_rejection", "predictive_rejection"),
-    ("recompute", "hydrate", "migrate", "replicate"),
     ("conversation", "toolagent", "synthetic", "arxiv"),
     ("prediction", "blind", "calibration"),
     ("alone", "with_interactions"),

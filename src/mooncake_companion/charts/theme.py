@@ -51,11 +51,6 @@ PALETTE = {
     "baseline": "#389494",
     "early_rejection": "#D44211",
     "predictive_rejection": "#B613EC",
-    # What is done for the start of a prompt.
-    "recompute": "#996363",
-    "hydrate": "#6B993D",
-    "migrate": "#7E6399",
-    "replicate": "#E022E0",
     # Workloads.
     "conversation": "#BF6E1D",
     "toolagent": "#2E7373",
