@@ -15,7 +15,7 @@ _FATES = {
     "rejected_at_arrival": "At arrival",
     "rejected_after_prefill": "After its prefill (wasted)",
 }
-_IN_LINES = "split(replace(datum.label, ' based ', '|based '), '|')"  # for narrow screens
+_IN_LINES = "split(replace(datum.label, ' based on ', '|based on|'), '|')"  # for narrow screens
 _PREDICTION = "Early rejection based on prediction"
 _POOLS = {"Prefill": "prefill", "Decode": "decode"}
 

@@ -108,7 +108,7 @@ def known_shares(table: pd.DataFrame) -> alt.Chart:
         _by_workload(known)
         .mark_line()
         .encode(
-            alt.X("value:Q").title("Share of the prompt that was computed before").axis(format="%"),
+            alt.X("value:Q").title("Share of the prompt known before").axis(format="%"),
             alt.Y("level:Q").title("Requests with at most so much").axis(format="%"),
             tooltip=[
                 alt.Tooltip("name:N").title("Workload"),

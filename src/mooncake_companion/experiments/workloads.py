@@ -229,7 +229,7 @@ def distributions(params: Params) -> pd.DataFrame:
 
 
 def arrivals(params: Params) -> pd.DataFrame:
-    """Count requests over time: by the minute, and by the second in the first two minutes.
+    """Count requests over time: in whole minutes, and by the second in the first two of them.
 
     Returns
     -------
@@ -241,8 +241,8 @@ def arrivals(params: Params) -> pd.DataFrame:
     tables = []
     for name, trace in loaded.items():
         for view, window_s, until_s in (("By the minute", 60.0, np.inf), ("First two minutes", 1.0, 120.0)):
-            arrival_s = trace.arrival_s[trace.arrival_s < until_s]
-            counts = np.bincount((arrival_s // window_s).astype(np.int64))
+            windows = int(min(until_s, trace.arrival_s[-1]) // window_s)
+            counts = np.bincount((trace.arrival_s // window_s).astype(np.int64))[: max(windows, 1)]
             tables.append(
                 pd.DataFrame({"time_s": window_s * np.arange(len(counts)), "requests": counts}).assign(
                     workload=name, trace=trace.name, view=view, window_s=window_s
