@@ -1,7 +1,9 @@
 """One function a figure: a tidy table becomes an Altair chart; nothing of ours is imported."""
 
 from mooncake_companion.charts import (
+    layerwise,
     network_bandwidth,
+    prefill_pipeline,
     prefill_scheduling,
     scoreboard,
     storage_for_compute,
@@ -10,7 +12,9 @@ from mooncake_companion.charts import (
 )
 
 __all__ = [
+    "layerwise",
     "network_bandwidth",
+    "prefill_pipeline",
     "prefill_scheduling",
     "scoreboard",
     "storage_for_compute",

@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.experiments import prefill_scheduling, storage_for_compute
+from mooncake_companion.experiments import (
+    prefill_pipeline,
+    prefill_scheduling,
+    storage_for_compute,
+)
 from mooncake_companion.parameters import Parameter, describe
 
 
@@ -39,6 +43,7 @@ CHAPTERS = {
     chapter.name: chapter
     for chapter in (
         Chapter(name="storage-for-compute", params=storage_for_compute.Params),
+        Chapter(name="prefill-pool", params=prefill_pipeline.Params),
         Chapter(name="control-plane", params=prefill_scheduling.Params),
     )
 }
