@@ -9,6 +9,7 @@ from mooncake_companion.charts import (
     storage_for_compute,
     tables,
     theme,
+    transfer,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "storage_for_compute",
     "tables",
     "theme",
+    "transfer",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
+    hot_holder,
     prefill_pipeline,
     prefill_scheduling,
     storage_for_compute,
@@ -45,6 +46,7 @@ CHAPTERS = {
         Chapter(name="storage-for-compute", params=storage_for_compute.Params),
         Chapter(name="prefill-pool", params=prefill_pipeline.Params),
         Chapter(name="control-plane", params=prefill_scheduling.Params),
+        Chapter(name="transfer", params=hot_holder.Params),
     )
 }
 
