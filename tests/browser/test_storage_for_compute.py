@@ -59,11 +59,11 @@ def test_every_control_of_the_map_draws_what_the_model_says(open_figure):
     expect_cells(figure, "a800", queue_s=4.0)
     set_slider(figure, "Requests", 3)
     expect_cells(figure, "a800", queue_s=4.0, uses=3)
-    figure.get_by_label("Algorithm 1").check()
+    figure.get_by_role("radio", name="Algorithm 1").check()
     expect_cells(figure, "a800", queue_s=4.0, uses=3, rule=storage_for_compute.ALGORITHM_1)
-    figure.get_by_label("8 × H800").check()
+    figure.get_by_role("radio", name="8 × H800").check()
     expect_cells(figure, "h800", queue_s=4.0, uses=3, rule=storage_for_compute.ALGORITHM_1)
-    figure.get_by_label("SSD").check()
+    figure.get_by_role("radio", name="SSD").check()
     expect_cells(figure, "h800", place=storage_for_compute.OWN_SSD)
 
 
@@ -73,9 +73,9 @@ def test_a_choice_of_node_in_one_figure_leaves_the_other_alone(open_figure):
     expect(other.locator(".companion-chart")).to_have_attribute("data-state", "drawn")
     lines = figure.locator("path[aria-roledescription='line mark']")
     before = lines.evaluate_all("marks => marks.map(mark => mark.getAttribute('d'))")
-    figure.get_by_label("8 × H800").check()
+    figure.get_by_role("radio", name="8 × H800").check()
     expect(lines.first).not_to_have_attribute("d", before[0])
-    expect(other.get_by_label("8 × A800")).to_be_checked()
+    expect(other.get_by_role("radio", name="8 × A800")).to_be_checked()
 
 
 def test_the_slider_of_figure_13_moves_what_is_modelled(open_figure):

@@ -146,8 +146,13 @@
     for (const bind of panel.querySelectorAll(".vega-bind")) {
       const outer = bind.querySelector(":scope > label");
       const title = bind.querySelector(".vega-bind-name");
-      if (!outer || !title) continue;
       const choices = bind.querySelector(".vega-bind-radio");
+      if (!title || !(outer || choices)) continue;
+      if (choices && !outer) { // as newer Vega has it: a name and choices, and nothing that joins them
+        choices.setAttribute("role", "radiogroup");
+        choices.setAttribute("aria-label", title.textContent.trim());
+        continue;
+      }
       if (!choices) {
         outer.querySelector("input, select").setAttribute("aria-label", title.textContent.trim());
         continue;

@@ -63,6 +63,30 @@ def run(params: Params) -> pd.DataFrame:
     return table
 
 
+def implied_rates(params: Params) -> pd.DataFrame:
+    """What the reported bars imply: bytes/s of the store, with and without a constant taken off.
+
+    Returns
+    -------
+    DataFrame
+        A row for each length. Columns: ``input_tokens``, ``reported_s`` (serialized),
+        ``layerwise_s`` (as reported), ``bytes_per_s`` (KV cache over ``reported_s``) and
+        ``bytes_per_s_without`` (over ``reported_s`` less the smallest layer-wise bar).
+    """
+    drawn = reported.figure("arxiv_fig07")
+    bars = drawn.pivot(index="sequence_length_tokens", columns="method", values="extra_latency_s")
+    kv_bytes = bars.index.to_numpy(float) * load_model(params.model).kv_bytes_per_token
+    return pd.DataFrame(
+        {
+            "input_tokens": bars.index,
+            "reported_s": bars["serialized"],
+            "layerwise_s": bars["layer-wise"],
+            "bytes_per_s": kv_bytes / bars["serialized"],
+            "bytes_per_s_without": kv_bytes / (bars["serialized"] - bars["layer-wise"].min()),
+        }
+    ).reset_index(drop=True)
+
+
 def _added_s(params: Params, input_tokens: int, layerwise: bool) -> float:
     node, model = load_node(params.node), load_model(params.model)
     compute_s = float(prefill_time(node, model, input_tokens, calibration=load_calibration()))

@@ -7,7 +7,9 @@ from typing import Any
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
+    hot_holder,
     overload,
+    prefill_pipeline,
     prefill_scheduling,
     storage_for_compute,
     tiered_cache,
@@ -47,8 +49,10 @@ CHAPTERS = {
         Chapter(name="storage-for-compute", params=storage_for_compute.Params),
         Chapter(name="workloads", params=workloads.Params),
         Chapter(name="tiered-cache", params=tiered_cache.Params),
+        Chapter(name="prefill-pool", params=prefill_pipeline.Params),
         Chapter(name="control-plane", params=prefill_scheduling.Params),
         Chapter(name="overload", params=overload.Params),
+        Chapter(name="transfer", params=hot_holder.Params),
     )
 }
 
