@@ -1,25 +1,43 @@
 """One function a figure: a tidy table becomes an Altair chart; nothing of ours is imported."""
 
 from mooncake_companion.charts import (
+    byte_flows,
+    cache_capacity,
+    cache_sharing,
+    cache_snapshot,
+    hot_blocks,
     layerwise,
     network_bandwidth,
+    overload,
     prefill_pipeline,
     prefill_scheduling,
+    prefix_choices,
     scoreboard,
+    sensitivity,
     storage_for_compute,
     tables,
     theme,
     transfer,
+    workloads,
 )
 
 __all__ = [
+    "byte_flows",
+    "cache_capacity",
+    "cache_sharing",
+    "cache_snapshot",
+    "hot_blocks",
     "layerwise",
     "network_bandwidth",
+    "overload",
     "prefill_pipeline",
     "prefill_scheduling",
+    "prefix_choices",
     "scoreboard",
+    "sensitivity",
     "storage_for_compute",
     "tables",
     "theme",
     "transfer",
+    "workloads",
 ]
