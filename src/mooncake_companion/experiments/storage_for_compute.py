@@ -177,7 +177,7 @@ def actions(params: Params) -> pd.DataFrame:
 
 def shown_splits(params: Params) -> list[int]:
     """Prefill nodes for which Figure 13 is shown: the chosen number, and some around it."""
-    return sorted({params.prefill_nodes, *range(6, 14)} & set(range(1, params.nodes)))
+    return sorted({params.prefill_nodes, *range(6, 13)} & set(range(1, params.nodes)))
 
 
 def chosen_actions(
