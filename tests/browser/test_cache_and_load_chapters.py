@@ -102,7 +102,7 @@ def test_solid_is_what_decode_waits_for(open_figure):
     solid, widths = dashes()
     assert sum(solid) == 1, "the load for decode alone"
     assert len(set(widths)) == 1, "a cold prompt moves all its bytes on every way"
-    figure.get_by_label("Scenario").select_option(label="Prefix in DRAM, nothing overlapped")
+    figure.get_by_label("Scenario", exact=True).select_option(label="Prefix in DRAM, nothing overlapped")
     expect(lines).to_have_count(4)
     solid, widths = dashes()
     assert all(solid)

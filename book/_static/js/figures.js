@@ -144,22 +144,19 @@
   /* Vega names its controls for the eye only, and puts the labels of radio buttons into a label. */
   function label(panel) {
     for (const bind of panel.querySelectorAll(".vega-bind")) {
-      const outer = bind.querySelector(":scope > label");
       const title = bind.querySelector(".vega-bind-name");
+      if (!title) continue;
+      const name = title.textContent.trim();
       const choices = bind.querySelector(".vega-bind-radio");
-      if (!title || !(outer || choices)) continue;
-      if (choices && !outer) { // as newer Vega has it: a name and choices, and nothing that joins them
-        choices.setAttribute("role", "radiogroup");
-        choices.setAttribute("aria-label", title.textContent.trim());
-        continue;
-      }
       if (!choices) {
-        outer.querySelector("input, select").setAttribute("aria-label", title.textContent.trim());
+        bind.querySelector("input, select").setAttribute("aria-label", name);
         continue;
       }
-      const group = document.createElement("div");
+      const outer = bind.querySelector(":scope > label"); // some versions have none
+      const group = outer ? document.createElement("div") : choices;
       group.setAttribute("role", "radiogroup");
-      group.setAttribute("aria-label", title.textContent.trim());
+      group.setAttribute("aria-label", name);
+      if (!outer) continue;
       group.append(...outer.childNodes);
       outer.replaceWith(group);
     }

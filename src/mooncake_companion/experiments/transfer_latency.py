@@ -20,8 +20,8 @@ ENGINE = "transfer engine"
 class Params:
     """The figure's setting; sizes and networks are stated.
 
-    The network's one constant comes from the line of the transfer engine over 4 × 200 Gbit/s; that
-    the same share of the line rate is reached over 8 × 400 Gbit/s is the model's prediction. TCP and
+    The network's one constant is the paper's own for the transfer engine over 4 × 200 Gbit/s (section
+    5.4.1); that the same share of the line rate is reached over 8 × 400 Gbit/s is the model's prediction. TCP and
     Gloo are not modelled: neither paper says what their time goes into.
     """
 
