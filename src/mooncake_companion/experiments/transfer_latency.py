@@ -21,8 +21,8 @@ class Params:
     """The figure's setting; sizes and networks are stated.
 
     The network's one constant is the paper's own for the transfer engine over 4 × 200 Gbit/s (section
-    5.4.1); that the same share of the line rate is reached over 8 × 400 Gbit/s is the model's prediction. TCP and
-    Gloo are not modelled: neither paper says what their time goes into.
+    5.4.1); that the same share of the line rate is reached over 8 × 400 Gbit/s is the model's
+    prediction. TCP and Gloo are not modelled: neither paper says what their time goes into.
     """
 
     startup_s: float = parameter(0.0, unit="s", low=0, high=10, help="before the first byte moves")
