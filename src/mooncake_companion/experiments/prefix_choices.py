@@ -23,7 +23,7 @@ REASONS = {
     "nothing known": "nothing of it was computed before",
     "known, not used": "its start was computed before, but is gone, not yet there, or not on the chosen node",
     "own, all of it": "the node itself holds all of its start that was ever computed",
-    "own, a part": "the node holds a part, and no other one so much more that a fetch would pay",
+    "own, a part": "the node itself holds a part; the rest is gone, or below the threshold for a fetch",
     "another's, cold": "the best prefix is another node's, and too few asked for it to keep two copies",
     "another's": "the best prefix is another node's, and exceeds the own by the threshold",
 }
