@@ -26,6 +26,7 @@ kernelspec:
   display_name: Python 3
   language: python
   name: python3
+depends_on: [data]
 ---
 
 # A little chapter

@@ -208,7 +208,7 @@ def _least_squares(
 
 def write() -> None:
     """Fit anew and replace ``data/calibration.toml``."""
-    target = data_path("README.md").with_name("calibration.toml")
+    target = data_path("calibration.toml")
     lines = [
         "# The model's constants, written by `python -m mooncake_companion.experiments.calibration`.",
         "# low and high bound the 95 % confidence interval of those that are fitted.",

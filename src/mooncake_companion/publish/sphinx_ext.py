@@ -27,6 +27,7 @@ from sphinx.util.osutil import relative_uri
 from mooncake_companion import traces
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish import figures
+from mooncake_companion.publish.dependencies import dependencies
 from mooncake_companion.publish.kernel import use_this_interpreter
 
 MIME = "application/vnd.vegalite.v6+json"
@@ -246,15 +247,15 @@ def machine_fingerprint(traces_fingerprint: str) -> str:
 def stamp_source(app: Sphinx, docname: str, source: list[str]) -> None:
     """Put a stamp of all that a chapter depends on where jupyter-cache looks: in its kernelspec.
 
-    A chapter may narrow what that is in its front matter, by ``depends_on: [data/presets, …]``.
+    What its imports do not tell, a chapter names in its front matter: ``depends_on: [data/extra.csv]``.
     """
     if not source[0].startswith("---\n") or "\nkernelspec:\n" not in source[0]:
         return
     front, _, body = source[0][4:].partition("\n---\n")
     front_matter = yaml.safe_load(front)
-    patterns = front_matter.pop("depends_on", app.config.companion_depends)
-    stamp = _stamp(app, patterns)
-    _stamps(app.env)[docname] = (patterns, stamp)
+    named = front_matter.pop("depends_on", [])
+    stamp = _stamp(app, body, named)
+    _stamps(app.env)[docname] = (body, named, stamp)
     front_matter["kernelspec"]["companion_stamp"] = stamp
     source[0] = f"---\n{yaml.safe_dump(front_matter, sort_keys=False)}---\n{body}"
 
@@ -265,13 +266,15 @@ def outdated(
     """List the chapters whose sources, data or traces changed in content since they were read."""
     return [
         docname
-        for docname, (patterns, stamp) in _stamps(env).items()
-        if docname in env.found_docs and _stamp(app, patterns) != stamp
+        for docname, (body, named, stamp) in _stamps(env).items()
+        if docname in env.found_docs and _stamp(app, body, named) != stamp
     ]
 
 
-def _stamp(app: Sphinx, patterns: Iterable[str]) -> str:
-    return content_hash(Path(app.confdir), patterns, _kept(app.env, "companion_machine")["fingerprint"])
+def _stamp(app: Sphinx, body: str, named: Iterable[str]) -> str:
+    root = Path(app.confdir)
+    parts = [*dependencies(body, root), *named]
+    return content_hash(root, parts, _kept(app.env, "companion_machine")["fingerprint"])
 
 
 def content_hash(root: Path, parts: Iterable[str], salt: str = "") -> str:
@@ -312,7 +315,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     os.environ["COMPANION_BUILD"] = "1"  # the kernels inherit it, and draw charts for the page
     use_this_interpreter(Path(app.doctreedir).parent / "kernel")
-    app.add_config_value("companion_depends", ["src", "data"], "env")
     app.add_config_value("companion_traces", [], "env")
     skipped: Any = dict.fromkeys(("latex", "text", "texinfo", "man"), (_skip, None))
     app.add_node(ChartNode, html=(_visit_chart, None), **skipped)
@@ -325,4 +327,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-merge-info", merge)
     app.connect("doctree-resolved", add_notes)
     app.connect("build-finished", write_downloads)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
