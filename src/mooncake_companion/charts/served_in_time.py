@@ -13,6 +13,9 @@ SYSTEMS = {
     "vLLM Chunked Prefill": "vllm_chunked",
 }
 
+_END = 1.2  # of the axis, with room for the numbers at its right
+_IN_TWO_LINES = "split(replace(datum.label, 'vLLM ', 'vLLM|'), '|')"
+
 
 def within_limit(table: pd.DataFrame, *, limit_ms: int = 100) -> alt.LayerChart:
     """Share of the requests that each system serves within a limit on TBT.
@@ -49,9 +52,9 @@ def within_limit(table: pd.DataFrame, *, limit_ms: int = 100) -> alt.LayerChart:
         .encode(
             alt.X("share:Q")
             .title("Requests served within the limit")
-            .scale(domain=[0, 1.12], nice=False)
+            .scale(domain=[0, _END], nice=False)
             .axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
-            alt.Y("system:N").title(None).sort(list(SYSTEMS)).axis(ticks=False, labelLimit=180),
+            alt.Y("system:N").title(None).sort(list(SYSTEMS)).axis(ticks=False, labelExpr=_IN_TWO_LINES),
             tooltip=[
                 alt.Tooltip("system:N").title("System"),
                 alt.Tooltip("origin:N").title("Origin"),
@@ -64,8 +67,8 @@ def within_limit(table: pd.DataFrame, *, limit_ms: int = 100) -> alt.LayerChart:
     bars = modelled.mark_bar(height={"band": 0.62}).encode(
         alt.Color("system:N", legend=None).scale(colours(SYSTEMS))
     )
-    labels = modelled.mark_text(align="left", dx=12, fontWeight="bold", fontSize=13).encode(
-        text=alt.Text("share:Q", format=".0%")
+    labels = modelled.mark_text(align="right", fontWeight="bold", fontSize=13).encode(
+        alt.XDatum(_END), text=alt.Text("share:Q", format=".0%")
     )
     reported = base.transform_filter(alt.datum.origin == "reported").mark_point(
         shape="diamond",

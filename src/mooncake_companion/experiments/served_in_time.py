@@ -57,6 +57,6 @@ def gain_percent(table: pd.DataFrame, *, workload: str, limit_ms: int, over: str
     limit_ms : int
         Of `LIMITS_MS`.
     """
-    modelled = table[table["origin"] == "modelled"].set_index(["workload", "limit_ms", "system"])
+    modelled = table[table["origin"] == "modelled"].set_index(["workload", "limit_ms", "system"]).sort_index()
     share = modelled["share"][(workload, limit_ms)]
     return float(100 * (share[end_to_end.MOONCAKE] / share[over] - 1))
