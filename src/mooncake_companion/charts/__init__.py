@@ -5,6 +5,7 @@ from mooncake_companion.charts import (
     cache_capacity,
     cache_sharing,
     cache_snapshot,
+    deployment_timeline,
     hot_blocks,
     layerwise,
     network_bandwidth,
@@ -18,6 +19,7 @@ from mooncake_companion.charts import (
     tables,
     theme,
     transfer,
+    two_phases,
     workloads,
 )
 
@@ -26,6 +28,7 @@ __all__ = [
     "cache_capacity",
     "cache_sharing",
     "cache_snapshot",
+    "deployment_timeline",
     "hot_blocks",
     "layerwise",
     "network_bandwidth",
@@ -39,5 +42,6 @@ __all__ = [
     "tables",
     "theme",
     "transfer",
+    "two_phases",
     "workloads",
 ]

@@ -339,7 +339,7 @@ def _runs(items: Iterable[T], continues: Callable[[T, T], bool]) -> list[list[T]
 def _first_intervals(params: Params, cluster: Cluster, watched: Timeline) -> Iterable[dict[str, Any]]:
     """Rows of the first interval of every request that moves from one node to another."""
     result = watched.result
-    second_s = {}
+    second_s: dict[int, tuple[float, int]] = {}
     for each in watched.iterations:
         for request in each.decoded:
             second_s.setdefault(request, (each.end_s, each.node))

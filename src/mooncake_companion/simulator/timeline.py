@@ -4,6 +4,7 @@ Nothing of what they do is changed; the watched replay and `simulate` give the s
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from mooncake_companion.errors import InputError
@@ -90,7 +91,7 @@ def timeline(trace: Trace, cluster: Cluster | CoupledCluster) -> Timeline:
 
 def _replay(path: "_WatchedPools | _WatchedCoupled", requests: Sequence[Request]) -> None:
     for index, request in enumerate(requests):
-        path.clock.at(request.arrival_s, Order.ARRIVE, index, lambda index=index: path.arrive(index))
+        path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))
     path.clock.run()
 
 
