@@ -16,13 +16,13 @@ _HOLDS = {
 _LEGEND = {"prefill": "prefill", "decode": "decode", "KV cache moved": "network"}
 _ROWS = {"until decode begins": "Until decode begins", "each later token": "Each later token"}
 _PARTS = {
-    "queue": ("prefill", 0.3),
-    "prefix fetched": ("network", 0.5),
+    "queue": ("prefill", 0.45),
+    "prefix fetched": ("network", 0.6),
     "own prefill": ("prefill", 1.0),
-    "others' work": ("prefill", 0.6),
+    "others' work": ("prefill", 0.7),
     "KV cache sent": ("network", 1.0),
     "KV cache loaded": ("dram", 1.0),
-    "wait for a step": ("decode", 0.3),
+    "wait for a step": ("decode", 0.45),
     "fixed cost": ("decode", 0.45),
     "weights read": ("decode", 1.0),
     "KV cache read": ("vram", 1.0),
@@ -88,7 +88,7 @@ def timeline(table: pd.DataFrame, *, tbt_limit_s: float) -> alt.VConcatChart:
     interval = (
         alt.Y("ms:Q")
         .title("Between tokens (ms, log.)")
-        .scale(type="log", domain=[_floor(table), _ceiling(table)])
+        .scale(type="log", domain=[_floor(table), _ceiling(table)], nice=False)
         .axis(values=[20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000], format="~s", grid=True)
     )
     told = [
@@ -156,7 +156,8 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
             slot=f"(datum.high - {_HEADING}) / {len(modes)}",
             x0="datum.start_s / datum.longest_s",
             x1="datum.end_s / datum.longest_s",
-            unit=f"{first} ? format(datum.seconds, '.2f') + ' s' : format(1000 * datum.seconds, '.1f') + ' ms'",
+            unit=f"{first} ? format(datum.seconds, '.2f') + ' s' "
+            ": format(1000 * datum.seconds, '.1f') + ' ms'",
             total=f"datum.mode + ': ' + ({first} ? format(datum.total_s, '.2f') + ' s' "
             ": format(1000 * datum.total_s, '.0f') + ' ms')",
         )
@@ -171,7 +172,7 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
     y = alt.Y("y0:Q").title(None).axis(None).scale(domain=[0, 1], reverse=True, nice=False)
     x = alt.X("x0:Q").title(None).axis(None).scale(domain=[0, 1], nice=False)
     parts = list(_PARTS)
-    bars = base.mark_bar(opacity=1, stroke="white", strokeWidth=0.5).encode(
+    bars = base.mark_bar(stroke="white", strokeWidth=0.5).encode(
         x,
         alt.X2("x1:Q"),
         y,
@@ -179,9 +180,7 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
         alt.Color("part:N", legend=alt.Legend(title=None, columns=3, symbolStrokeWidth=0)).scale(
             colours({part: _PARTS[part][0] for part in parts})
         ),
-        alt.FillOpacity("part:N").scale(
-            type="ordinal", domain=parts, range=[_PARTS[part][1] for part in parts]
-        ),
+        alt.Opacity("part:N").scale(type="ordinal", domain=parts, range=[_PARTS[part][1] for part in parts]),
         tooltip=[
             alt.Tooltip("mode:N").title("Deployment"),
             alt.Tooltip("row:N").title("Row"),

@@ -73,8 +73,8 @@ def _describe(table: pd.DataFrame) -> str:
     decoding = modelled[modelled["stage"] == "decoding"].sort_values("batch").iloc[0]
     return (
         "Lines: throughput or latency of prefill by prompt length and of decode by batch, over the largest "
-        f"value of each; grey diamonds: reported. At {prefill['sequence_tokens']:,} tokens prefill is down to "
-        f"{prefill['normalized_throughput']:.0%} of its best throughput; one sequence alone decodes at "
+        f"value of each; grey diamonds: reported. At {prefill['sequence_tokens']:,} tokens prefill is down "
+        f"to {prefill['normalized_throughput']:.0%} of its best throughput; one sequence alone decodes at "
         f"{decoding['normalized_throughput']:.0%} of it, in {decoding['normalized_latency']:.0%} of the "
         "time of the largest batch's step."
     )

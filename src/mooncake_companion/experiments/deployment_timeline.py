@@ -26,7 +26,9 @@ MODES = {
     "Coupled, prefix caching": "vLLM Prefix Caching",
 }
 """Ways to deploy, each with the system of `end_to_end` that runs so."""
-DISAGGREGATED = next(iter(MODES))
+DISAGGREGATED, COUPLED, *_ = MODES
+NO_STORE, HOST_BESIDE = "Disaggregated, no store", "Coupled, host beside the GPUs"
+"""The `controls`."""
 
 PREFILL, DECODE, BESIDE = "prefill", "decode", "prefill beside decode"
 """What an iteration holds."""
@@ -164,19 +166,28 @@ def summary(params: Params, found: Mapping[str, Timeline]) -> pd.DataFrame:
     Columns: ``mode``, ``ttft_mean_s``, ``tbt_mean_s``, ``tbt_within_share`` (of the requests, within
     0.1 s), ``behind_prefill_share`` (of the time between tokens), ``hit_ratio``.
     """
-    rows = []
-    for mode, watched in found.items():
-        result, parts = watched.result, _rhythm_parts(params.cluster(mode), watched)
-        rows.append(
-            {
-                "mode": mode,
-                "ttft_mean_s": float(result.ttft_s.mean()),
-                "tbt_mean_s": float(np.nanmean(result.tbt_s)),
-                "tbt_within_share": float(np.mean(~(result.tbt_s > TBT_LIMIT_S))),
-                "behind_prefill_share": float(parts["others' work"].sum() / parts.to_numpy().sum()),
-                "hit_ratio": result.hit_ratio,
-            }
-        )
+    rows = [_summary(mode, params.cluster(mode), watched) for mode, watched in found.items()]
+    return _with_provenance(pd.DataFrame(rows), params)
+
+
+def controls(params: Params) -> pd.DataFrame:
+    """What is left of the difference between one pool and two when something else is made equal.
+
+    Returns
+    -------
+    DataFrame
+        Columns as of `summary`; ``mode`` is `NO_STORE`, two pools that reuse nothing, or
+        `HOST_BESIDE`, one pool whose host works while the GPUs compute, as it does in two.
+    """
+    bare = dataclasses.replace(params, cache_tokens_per_node=0).cluster(DISAGGREGATED)
+    coupled = params.cluster(COUPLED)
+    assert isinstance(coupled, CoupledCluster)
+    beside = dataclasses.replace(coupled, host_overlaps=True)
+    trace = replayed(params)
+    rows = [
+        _summary(mode, cluster, timeline(trace, cluster))
+        for mode, cluster in ((NO_STORE, bare), (HOST_BESIDE, beside))
+    ]
     return _with_provenance(pd.DataFrame(rows), params)
 
 
@@ -254,6 +265,18 @@ def budget(params: Params, found: Mapping[str, Timeline]) -> pd.DataFrame:
                     for part in PARTS[row]
                 ]
     return _with_provenance(pd.DataFrame(rows), params)
+
+
+def _summary(mode: str, cluster: Cluster | CoupledCluster, watched: Timeline) -> dict[str, Any]:
+    result, parts = watched.result, _rhythm_parts(cluster, watched)
+    return {
+        "mode": mode,
+        "ttft_mean_s": float(result.ttft_s.mean()),
+        "tbt_mean_s": float(np.nanmean(result.tbt_s)),
+        "tbt_within_share": float(np.mean(~(result.tbt_s > TBT_LIMIT_S))),
+        "behind_prefill_share": float(parts["others' work"].sum() / parts.to_numpy().sum()),
+        "hit_ratio": result.hit_ratio,
+    }
 
 
 def _overlaps(params: Params, start_s: float, end_s: float) -> bool:
