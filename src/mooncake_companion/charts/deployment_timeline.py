@@ -29,7 +29,7 @@ _PARTS = {
     "host": ("decode", 0.7),
 }
 """Parts of the latency budget: colour, and how solid it is."""
-_BUDGET_PX = 520
+_BUDGET_PX, _LETTER_PX = 520, 5.6
 _HEADING, _LARGE, _GAP = 0.045, 0.74, 0.03
 """Of the budget's height: a row's heading, a row in focus, and the space between the rows."""
 
@@ -204,8 +204,10 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
         .encode(x=alt.value(0), y=alt.Y("at:Q"), text="title:N")
     )
     labels = (
-        base.transform_filter(f"{focus} !== 'both' && datum.focused && datum.share > 0.17")
-        .transform_calculate(at="datum.y1 + 0.018", told="datum.part + ' ' + datum.unit")
+        base.transform_calculate(at="datum.y1 + 0.018", told="datum.part + ' ' + datum.unit")
+        .transform_filter(
+            f"{focus} !== 'both' && datum.focused && datum.share * width > {_LETTER_PX} * length(datum.told)"
+        )
         .mark_text(align="left", fontSize=11)
         .encode(alt.X("x0:Q"), y=alt.Y("at:Q"), text="told:N")
     )

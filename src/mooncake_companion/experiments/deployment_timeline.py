@@ -437,7 +437,7 @@ def _rhythm_parts(cluster: Cluster | CoupledCluster, watched: Timeline) -> pd.Da
         host_s = np.maximum(0.0, cost.overlapped_sequence_s * sequences - weights_s - cache_s)
         host_s = host_s + cost.serial_sequence_s * sequences
         step = np.array([np.full(len(steps), cost.overhead_s), weights_s, cache_s, host_s]) * (sequences > 0)
-        others_s = ends_s - starts_s - step.sum(axis=0)
+        others_s = np.maximum(0.0, ends_s - starts_s - step.sum(axis=0))
         sums = np.cumsum(np.column_stack([np.zeros(5), np.vstack([step, others_s])]), axis=1).T
         here = np.flatnonzero((result.decode_node + first == number) & (result.output_tokens > 1))
         joined = np.searchsorted(starts_s, result.join_s[here])
