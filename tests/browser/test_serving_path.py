@@ -3,12 +3,12 @@
 import pytest
 from playwright.sync_api import expect
 
-from mooncake_companion.experiments import deployment_timeline, two_phases
+from mooncake_companion.experiments import deployment_timeline, transfer_tax, two_phases
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PAGE = "book/serving-path.html"
-FIGURES = ("two-phases", "deployment-timeline", "latency-budget")
+FIGURES = ("two-phases", "deployment-timeline", "latency-budget", "transfer-tax")
 PARAMS = deployment_timeline.Params()
 
 
@@ -59,10 +59,10 @@ def test_the_switch_draws_the_work_and_the_intervals_of_each_deployment(open_fig
         choose(figure, "Deployment", mode)
         rows = window[window["mode"] == mode]
         work, intervals = (rows[rows["kind"] == kind] for kind in ("work", "interval"))
-        beside = (work["holds"] == deployment_timeline.BESIDE).sum()
+        beside = int((work["holds"] == deployment_timeline.BESIDE).sum())
         expect(figure.locator("path[aria-roledescription='bar']")).to_have_count(len(work) + beside)
         stalls = figure.locator("[aria-roledescription='rule mark'][aria-label*='with a prefill in it']")
-        expect(stalls).to_have_count((intervals["holds"] == deployment_timeline.BEHIND).sum())
+        expect(stalls).to_have_count(int((intervals["holds"] == deployment_timeline.BEHIND).sum()))
         for node in work["node"].unique():
             expect(figure.locator("text", has_text=node).first).to_be_visible()
 
@@ -109,7 +109,7 @@ def test_focus_amplifies_the_row_that_is_chosen(open_figure, budget):
 def test_the_budget_is_that_of_the_prompts_chosen(open_figure, budget):
     figure = open_figure("latency-budget")
     for prompts in deployment_timeline.CLASSES:
-        figure.get_by_label("Prompts").select_option(label=prompts)
+        figure.get_by_label("Prompts", exact=True).select_option(label=prompts)
         for row, unit in ((deployment_timeline.FIRST_TOKEN, "s"), (deployment_timeline.RHYTHM, "ms")):
             rows = budget[(budget["prompts"] == prompts) & (budget["row"] == row)]
             total_s = rows.loc[rows["mode"] == "Coupled", "total_s"].iloc[0]
@@ -127,6 +127,19 @@ def test_latency_instead_of_throughput_moves_lines_and_reported_marks(open_figur
     choose(figure, "Shown", "latency")
     expect(line).not_to_have_attribute("d", before)
     expect(marks.first).not_to_have_attribute("transform", mark)
+
+
+def test_a_slower_network_raises_the_tax_and_leaves_the_prefill(open_figure):
+    figure = open_figure("transfer-tax")
+    table = transfer_tax.run(transfer_tax.Params()).query("origin == 'modelled' and quantity == 'move'")
+    lines = figure.locator("path[aria-roledescription='line mark']")
+    before = lines.evaluate_all("lines => lines.map(line => line.getAttribute('d'))")
+    for bandwidth in (100, 25):
+        choose(figure, "Network of a node", str(bandwidth))
+        row = table[table["bandwidth_gbit_per_s"] == bandwidth].nlargest(1, "input_tokens").iloc[0]
+        expect(figure.locator("text", has_text=f"{row['share']:.1%} of the prefill")).to_be_visible()
+    after = lines.evaluate_all("lines => lines.map(line => line.getAttribute('d'))")
+    assert sum(old != new for old, new in zip(before, after, strict=True)) == 1
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

@@ -8,8 +8,9 @@ import altair as alt
 import pytest
 import vl_convert
 
-from mooncake_companion.charts import deployment_timeline, two_phases
+from mooncake_companion.charts import deployment_timeline, transfer_tax, two_phases
 from mooncake_companion.experiments import deployment_timeline as experiment
+from mooncake_companion.experiments import transfer_tax as tax_experiment
 from mooncake_companion.experiments import two_phases as phases_experiment
 from mooncake_companion.publish.figures import VEGA_LITE_VERSION
 
@@ -23,6 +24,7 @@ def tables():
         "deployment-timeline": experiment.window(PARAMS, found),
         "latency-budget": experiment.budget(PARAMS, found),
         "two-phases": phases_experiment.run(phases_experiment.Params()),
+        "transfer-tax": tax_experiment.run(tax_experiment.Params()),
     }
 
 
@@ -30,6 +32,7 @@ CHARTS = {
     "deployment-timeline": lambda table: deployment_timeline.timeline(table, tbt_limit_s=0.1),
     "latency-budget": deployment_timeline.budget,
     "two-phases": two_phases.phases,
+    "transfer-tax": lambda table: transfer_tax.tax(table, bandwidth_gbit_per_s=800),
 }
 
 
@@ -123,3 +126,15 @@ def test_descriptions_say_what_the_figures_show(tables):
     table = tables["latency-budget"]
     total_s = table.query("prompts == 'all' and mode == 'Coupled'")["total_s"].iloc[0]
     assert f"Coupled: {total_s:.2f} s" in CHARTS["latency-budget"](table).to_dict()["description"]
+
+
+def test_reported_moves_are_shown_only_on_the_papers_network(tables):
+    table = tables["transfer-tax"]
+    chart = CHARTS["transfer-tax"](table)
+    bars = (table["origin"] == "reported").sum()
+    assert count(drawn(chart), "point") == bars
+    assert count(drawn(chart, tax_bandwidth=100), "point") == bars / 2
+    share = table.query("quantity == 'move' and bandwidth_gbit_per_s == 100 and input_tokens == 131072")[
+        "share"
+    ]
+    assert f"moving takes {share.iloc[0]:.1%} of the prefill" in drawn(chart, tax_bandwidth=100)

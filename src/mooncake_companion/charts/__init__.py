@@ -19,6 +19,7 @@ from mooncake_companion.charts import (
     tables,
     theme,
     transfer,
+    transfer_tax,
     two_phases,
     workloads,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "tables",
     "theme",
     "transfer",
+    "transfer_tax",
     "two_phases",
     "workloads",
 ]

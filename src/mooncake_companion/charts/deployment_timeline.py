@@ -16,17 +16,17 @@ _HOLDS = {
 _LEGEND = {"prefill": "prefill", "decode": "decode", "KV cache moved": "network"}
 _ROWS = {"until decode begins": "Until decode begins", "each later token": "Each later token"}
 _PARTS = {
-    "queue": ("prefill", 0.45),
+    "queue": ("prefill", 0.5),
     "prefix fetched": ("network", 0.6),
     "own prefill": ("prefill", 1.0),
-    "others' work": ("prefill", 0.7),
+    "others' work": ("prefill", 0.75),
     "KV cache sent": ("network", 1.0),
     "KV cache loaded": ("dram", 1.0),
-    "wait for a step": ("decode", 0.45),
-    "fixed cost": ("decode", 0.45),
+    "wait for a step": ("decode", 0.5),
+    "fixed cost": ("decode", 0.5),
     "weights read": ("decode", 1.0),
     "KV cache read": ("vram", 1.0),
-    "host": ("decode", 0.7),
+    "host": ("decode", 0.75),
 }
 """Parts of the latency budget: colour, and how solid it is."""
 _BUDGET_PX, _LETTER_PX = 520, 5.6
@@ -172,24 +172,30 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
     y = alt.Y("y0:Q").title(None).axis(None).scale(domain=[0, 1], reverse=True, nice=False)
     x = alt.X("x0:Q").title(None).axis(None).scale(domain=[0, 1], nice=False)
     parts = list(_PARTS)
-    bars = base.mark_bar(stroke="white", strokeWidth=0.5).encode(
-        x,
-        alt.X2("x1:Q"),
-        y,
-        alt.Y2("y1:Q"),
-        alt.Color("part:N", legend=alt.Legend(title=None, columns=3, symbolStrokeWidth=0)).scale(
-            colours({part: _PARTS[part][0] for part in parts})
-        ),
-        alt.Opacity("part:N").scale(type="ordinal", domain=parts, range=[_PARTS[part][1] for part in parts]),
-        tooltip=[
-            alt.Tooltip("mode:N").title("Deployment"),
-            alt.Tooltip("row:N").title("Row"),
-            alt.Tooltip("part:N").title("Part"),
-            alt.Tooltip("unit:N").title("Mean"),
-            alt.Tooltip("total:N").title("Row in all"),
-            alt.Tooltip("prompts:N").title("Prompts"),
-            alt.Tooltip("requests:Q", format=",").title("Requests"),
-        ],
+    bars = (
+        base.transform_filter("datum.x1 > datum.x0 + 1e-9")
+        .mark_bar(stroke="white", strokeWidth=0.5)
+        .encode(
+            x,
+            alt.X2("x1:Q"),
+            y,
+            alt.Y2("y1:Q"),
+            alt.Color("part:N", legend=alt.Legend(title=None, columns=3, symbolStrokeWidth=0)).scale(
+                colours({part: _PARTS[part][0] for part in parts})
+            ),
+            alt.Opacity("part:N").scale(
+                type="ordinal", domain=parts, range=[_PARTS[part][1] for part in parts]
+            ),
+            tooltip=[
+                alt.Tooltip("mode:N").title("Deployment"),
+                alt.Tooltip("row:N").title("Row"),
+                alt.Tooltip("part:N").title("Part"),
+                alt.Tooltip("unit:N").title("Mean"),
+                alt.Tooltip("total:N").title("Row in all"),
+                alt.Tooltip("prompts:N").title("Prompts"),
+                alt.Tooltip("requests:Q", format=",").title("Requests"),
+            ],
+        )
     )
     once = base.transform_aggregate(
         y="min(y)", name_y="min(name_y)", top="min(top)", groupby=["row", "mode", "total"]
