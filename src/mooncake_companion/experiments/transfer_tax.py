@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -66,8 +67,8 @@ def run(params: Params) -> pd.DataFrame:
 
 def _rows(
     origin: str, bandwidth: int, tokens: int, prefill_s: float, transfer_s: float, load_s: float
-) -> list[dict[str, float | str]]:
-    place = {"origin": origin, "bandwidth_gbit_per_s": bandwidth, "input_tokens": tokens}
+) -> list[dict[str, Any]]:
+    place: dict[str, Any] = {"origin": origin, "bandwidth_gbit_per_s": bandwidth, "input_tokens": tokens}
     move_s = transfer_s + load_s
     move = {"seconds": move_s, "transfer_s": transfer_s, "load_s": load_s, "share": move_s / prefill_s}
     return [place | {"quantity": PREFILL, "seconds": prefill_s}, place | {"quantity": MOVE} | move]
