@@ -20,6 +20,7 @@ def tax(table: pd.DataFrame, *, bandwidth_gbit_per_s: int) -> alt.LayerChart:
         Where the radio starts.
     """
     bandwidths = sorted(table["bandwidth_gbit_per_s"].unique().tolist())
+    least_s, most_s = float(table["seconds"].min()), float(table["seconds"].max())
     longest = int(table["input_tokens"].max())
     lengths = sorted({1024 * 2**power for power in range(8)} & set(table["input_tokens"].tolist()))
     base = (
@@ -37,7 +38,7 @@ def tax(table: pd.DataFrame, *, bandwidth_gbit_per_s: int) -> alt.LayerChart:
             .axis(values=lengths, labelExpr="datum.value / 1024 + 'k'"),
             alt.Y("seconds:Q")
             .title("Time (s, log.)")
-            .scale(type="log")
+            .scale(type="log", domain=[0.8 * least_s, 1.2 * most_s], nice=False)
             .axis(values=[0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30], format="~g"),
             tooltip=[
                 alt.Tooltip("what:N").title("Time of"),
