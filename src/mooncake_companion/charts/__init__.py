@@ -5,6 +5,7 @@ from mooncake_companion.charts import (
     cache_capacity,
     cache_sharing,
     cache_snapshot,
+    deployment_timeline,
     hot_blocks,
     layerwise,
     network_bandwidth,
@@ -19,6 +20,8 @@ from mooncake_companion.charts import (
     tables,
     theme,
     transfer,
+    transfer_tax,
+    two_phases,
     workloads,
 )
 
@@ -27,6 +30,7 @@ __all__ = [
     "cache_capacity",
     "cache_sharing",
     "cache_snapshot",
+    "deployment_timeline",
     "hot_blocks",
     "layerwise",
     "network_bandwidth",
@@ -41,5 +45,7 @@ __all__ = [
     "tables",
     "theme",
     "transfer",
+    "transfer_tax",
+    "two_phases",
     "workloads",
 ]
