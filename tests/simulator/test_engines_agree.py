@@ -16,6 +16,7 @@ from tests.simulator.small import (
     coupled,
     coupled_settings,
     replace_node,
+    small_conversations,
     small_settings,
     small_traces,
 )
@@ -42,7 +43,7 @@ def on_small_coupled_clusters(trace, setting):
     assert_equal(trace, coupled(**setting), 0)
 
 
-disaggregated = given(small_traces(), small_settings, st.integers(0, 2**32 - 1))
+disaggregated = given(small_traces() | small_conversations(), small_settings, st.integers(0, 2**32 - 1))
 together = given(small_traces(), coupled_settings)
 
 test_on_small_clusters = settings(max_examples=300)(disaggregated(on_small_clusters))
@@ -55,7 +56,11 @@ test_on_thousands_of_coupled_clusters = pytest.mark.slow(
 )
 
 
-@given(small_traces(max_requests=60), small_settings, st.integers(0, 2**32 - 1))
+@given(
+    small_traces(max_requests=60) | small_conversations(max_turns=60),
+    small_settings,
+    st.integers(0, 2**32 - 1),
+)
 @settings(max_examples=300)
 def test_with_the_fitted_constants(trace, setting, seed):
     assert_equal(trace, cluster(**setting, calibration=load_calibration()), seed)
