@@ -79,6 +79,15 @@ def test_when_heap_flows_and_batches_outgrow_their_first_size(streaming):
     assert max(in_batch) > 2 * 64 + 2
 
 
+def test_when_hundreds_of_answers_return_at_once():
+    trace = Trace.from_requests([(0.0, 1000, 60, [2 * k, 2 * k + 1]) for k in range(400)])
+    setting = {"prefill_nodes": 200, "decode_nodes": 2, "return_answers": True}
+    assert_equal(trace, cluster(**setting), 0)
+    result = simulate(trace, cluster(**setting))
+    assert result.counters["returned_bytes"] == 400 * 512 * 327_680
+    assert max(np.unique(result.finish_s, return_counts=True)[1]) > 64
+
+
 def test_when_flows_outgrow_their_first_size_two_at_once():
     """The end of a prefill starts a load and the next stream when 63 of 64 places are taken.
 
