@@ -95,3 +95,21 @@ def answer_blocks(trace: Trace) -> Answers:
     ids = trace.block_ids.max() + np.cumsum(~named)
     ids[named] = trace.block_ids[trace.block_offsets[turns[named]] + depths[named]]
     return Answers(ids, offsets)
+
+
+def infinite_cache_hit_ratio_with_answers(trace: Trace) -> float:
+    """Share of input tokens that one infinite cache saves if it also holds all earlier answers.
+
+    As `traces.infinite_cache_hit_ratio` otherwise; the answer of a request is held from its arrival on.
+
+    >>> turns = [(0.0, 1000, 600, [7, 8]), (9.0, 2000, 400, [7, 9, 10, 11])]
+    >>> infinite_cache_hit_ratio_with_answers(Trace.from_requests(turns))
+    0.512
+    """
+    answers, held, cached = answer_blocks(trace), set[int](), 0
+    for request, input_tokens in enumerate(trace.input_tokens.tolist()):
+        blocks = trace.blocks_of(request).tolist()
+        hits = next((depth for depth, block in enumerate(blocks) if block not in held), len(blocks))
+        cached += min(hits * trace.block_tokens, input_tokens - 1)
+        held.update(blocks, answers.of(request).tolist())
+    return cached / int(trace.input_tokens.sum())
