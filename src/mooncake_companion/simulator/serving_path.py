@@ -116,7 +116,7 @@ def decisions(
     head = trace.head(max(requests, default=0) + 1)
     _check_fit(head, cluster)
     draws = _draws(head, cluster, rng).tolist()
-    lines = requests_of(head, _answers(trace, cluster))
+    lines = requests_of(head, _answers(head, cluster))
     run = replay(lines, cluster, block_tokens=trace.block_tokens, draws=draws, recorded=set(requests))
     prefill, decode = [], []
     for request in sorted(set(requests)):
