@@ -56,6 +56,7 @@ def test_what_returns_is_small_beside_what_is_streamed_and_hits_stay_below_the_b
     assert row["returned_share_pct"] == pytest.approx(100 * kept["returned_bytes"] / kept["streamed_bytes"])
     assert row["requests"] == len(head)
     assert 0 < row["continued_requests"] < len(head)
+    assert 0 < row["too_late_pct"] < 100
     for suffix in ("without", "with"):
         assert row[f"hit_ratio_pct_{suffix}"] <= row[f"infinite_hit_ratio_pct_{suffix}"]
     assert row["infinite_hit_ratio_pct_without"] < row["infinite_hit_ratio_pct_with"]

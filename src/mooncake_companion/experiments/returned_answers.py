@@ -104,7 +104,8 @@ def totals(params: Params = Params()) -> pd.DataFrame:
     -------
     DataFrame
         Indexed by workload. Columns: ``trace``; ``requests``, ``continued_requests`` (that a later
-        prompt goes on with); ``input_tokens_mean``, ``output_tokens_mean``; with and without answers
+        prompt goes on with), ``too_late_pct`` (of these: still decoding when that prompt comes);
+        ``input_tokens_mean``, ``output_tokens_mean``; with and without answers
         (suffixes ``_with``, ``_without``) ``infinite_hit_ratio_pct`` of one infinite cache,
         ``hit_ratio_pct``, ``ttft_mean_s``, ``prefill_s`` (all prefills together); ``returned_bytes``,
         ``returned_share_pct`` (of the bytes streamed to decode nodes) and ``link_s``, what they keep
@@ -172,10 +173,14 @@ def _gain(without: Result, with_answers: Result) -> tuple[float, float, float]:
 def _totals(params: Params, trace: Trace) -> dict[str, Any]:
     cluster, measured = params.cluster(return_answers=True), _pair(params, trace)
     infinite = (infinite_cache_hit_ratio(trace), infinite_cache_hit_ratio_with_answers(trace))
+    turns = next_turns(trace)
+    continued = np.flatnonzero(turns != UNCONTINUED)
+    too_late = measured[1].finish_s[continued] > trace.arrival_s[turns[continued]]
     columns: dict[str, Any] = {
         "trace": trace.name,
         "requests": len(trace),
-        "continued_requests": int((next_turns(trace) != UNCONTINUED).sum()),
+        "continued_requests": len(continued),
+        "too_late_pct": 100 * float(too_late.mean()) if len(continued) else 0.0,
         "input_tokens_mean": float(trace.input_tokens.mean()),
         "output_tokens_mean": float(trace.output_tokens.mean()),
     }
