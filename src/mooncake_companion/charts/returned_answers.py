@@ -55,7 +55,7 @@ def _panel(
             .title(heading)
             .scale(type="log", nice=False, padding=12)
             .axis(values=sorted(rows[column].unique().tolist()), format="~s", labelOverlap=True),
-            alt.Color("workload:N", legend=alt.Legend(title=None)).scale(
+            alt.Color("workload:N", legend=alt.Legend(title=None, symbolOpacity=1)).scale(
                 domain=list(colours), range=list(colours.values())
             ),
             tooltip=[
