@@ -59,6 +59,16 @@ CHAPTERS = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoParams:
+    """The parameters of a chapter that has none."""
+
+
+def any_chapter(name: str) -> Chapter:
+    """A chapter by its name, with the parameters that it has, if any."""
+    return CHAPTERS.get(name, Chapter(name=name, params=NoParams))
+
+
 def find_chapter(name: str) -> Chapter:
     """Look up a chapter by its name.
 

@@ -1,19 +1,26 @@
-"""Files of one figure: SVG, PNG, its specification (JSON) and its table (CSV).
+"""Files of one figure: SVG, PNG, PDF, its specification (JSON) and its table (CSV).
 
-The same specification always gives the same bytes.
+The same specification always gives the same bytes. Each file carries what made it, or, as a CSV has
+no place for that, has it beside it; `origin` reads it back.
 """
 
+import copy
 import csv
+import hashlib
 import io
 import json
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import vl_convert
+
+from mooncake_companion import __version__
+from mooncake_companion.datafiles import replacing
+from mooncake_companion.errors import InputError
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -22,20 +29,73 @@ VEGA_LITE_VERSION = "6.4"
 """The version that draws both the exported files and the figures in the page."""
 
 KINDS = {"svg": "SVG", "png": "PNG", "csv": "data (CSV)", "json": "specification (JSON)"}
-"""File endings of a figure's downloads, and how a reader is told of them."""
+"""File endings of a figure's downloads in the page, and how a reader is told of them."""
 
 _PNG_SCALE = 2
 _GENERATED_ID = re.compile(r"\b(clip|gradient_|pattern_)(\d+)\b")
 _PNG_SIGNATURE_AND_HEADER_BYTES = 8 + 25
+_KEYWORD = "provenance"
+_SVG_ORIGIN = re.compile(r"<metadata>(.*?)</metadata>", re.DOTALL)
 
 
-def write_figure(spec: Spec, folder: Path) -> None:
-    """Write all files of a figure, named after its id, into an existing folder."""
-    target = folder / spec["name"]
-    target.with_suffix(".svg").write_text(to_svg(spec), "utf-8")
-    target.with_suffix(".png").write_bytes(to_png(spec))
-    target.with_suffix(".json").write_text(to_json(spec), "utf-8")
-    target.with_suffix(".csv").write_text(to_csv(spec), "utf-8", newline="")
+def stamped(spec: Spec, *, chapter: str, parameters: Mapping[str, Any], commit: str | None = None) -> Spec:
+    """A copy of a figure that says all that is needed to make it again.
+
+    Parameters
+    ----------
+    spec : dict
+        As `charts.theme.finish` made it.
+    chapter : str
+        The chapter that draws it.
+    parameters : mapping
+        All parameters of the chapter, defaults included.
+    commit : str, optional
+        Of the checkout.
+    """
+    result = copy.deepcopy(spec)
+    said = result.setdefault("usermeta", {}).setdefault("companion", {})
+    said |= {
+        "chapter": chapter,
+        "chapter_parameters": dict(parameters),
+        "companion_version": __version__,
+        "values_sha256": values_sha256(spec),
+    }
+    if commit is not None:
+        said["commit"] = commit
+    return result
+
+
+def values_sha256(spec: Spec) -> str:
+    """Checksum of the values that a figure draws."""
+    return hashlib.sha256(json.dumps(tables(spec), sort_keys=True).encode()).hexdigest()
+
+
+def write_figure(spec: Spec, folder: Path, kinds: Iterable[str] = tuple(KINDS)) -> list[Path]:
+    """Write files of a figure, named after its id, into an existing folder.
+
+    Parameters
+    ----------
+    spec : dict
+    folder : Path
+    kinds : iterable of str
+        Of `WRITERS`.
+
+    Returns
+    -------
+    list of Path
+        One a kind. What made a CSV stands beside it, in ``NAME.csv.json``.
+    """
+    targets = []
+    for kind in kinds:
+        target = folder / f"{spec['name']}.{kind}"
+        made = WRITERS[kind](spec)
+        with replacing(target) as part:
+            part.write_bytes(made if isinstance(made, bytes) else made.encode())
+        if kind == "csv":
+            with replacing(Path(f"{target}.json")) as part:
+                part.write_text(provenance_text(spec) + "\n", "utf-8")
+        targets.append(target)
+    return targets
 
 
 def to_svg(spec: Spec) -> str:
@@ -49,10 +109,22 @@ def to_svg(spec: Spec) -> str:
 def to_png(spec: Spec) -> bytes:
     """Draw the figure as PNG, with its provenance in a text chunk."""
     drawn = vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE_VERSION, scale=_PNG_SCALE)
-    chunk = b"iTXtprovenance\0\0\0\0\0" + provenance_text(spec).encode()
+    chunk = f"iTXt{_KEYWORD}\0\0\0\0\0{provenance_text(spec)}".encode()
     framed = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
     split = _PNG_SIGNATURE_AND_HEADER_BYTES
     return drawn[:split] + framed + drawn[split:]
+
+
+def to_pdf(spec: Spec) -> bytes:
+    """Draw the figure as PDF, with its provenance in the document information and no time stamp."""
+    import pypdf
+
+    drawn = vl_convert.vegalite_to_pdf(spec, vl_version=VEGA_LITE_VERSION)
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(drawn))
+    writer.add_metadata({"/Title": spec["name"], f"/{_KEYWORD}": provenance_text(spec)})
+    written = io.BytesIO()
+    writer.write(written)
+    return written.getvalue()
 
 
 def to_json(spec: Spec) -> str:
@@ -85,6 +157,90 @@ def provenance(spec: Spec) -> dict[str, Any]:
 def provenance_text(spec: Spec) -> str:
     """The figure's id and provenance, as JSON in one line."""
     return json.dumps({"figure": spec["name"], **provenance(spec)}, sort_keys=True, ensure_ascii=False)
+
+
+WRITERS: dict[str, Callable[[Spec], str | bytes]] = {
+    "svg": to_svg,
+    "png": to_png,
+    "pdf": to_pdf,
+    "json": to_json,
+    "csv": to_csv,
+}
+"""What makes each kind of file."""
+
+
+# --- what a file says of itself ---------------------------------------------------------------
+
+
+def origin(file: Path) -> dict[str, Any]:
+    """Read what made a figure's file: its id under ``figure``, and its provenance.
+
+    Raises
+    ------
+    InputError
+        If the file is of no known kind, or says nothing; the message says what was looked for.
+    """
+    readers = {
+        ".svg": _svg_origin,
+        ".png": _png_origin,
+        ".pdf": _pdf_origin,
+        ".json": _json_origin,
+        ".csv": _csv_origin,
+    }
+    if file.suffix not in readers:
+        raise InputError(f"{file}: no figure of this book; expected a file ending in {', '.join(readers)}")
+    try:
+        text = readers[file.suffix](file)
+        found = json.loads(text)
+    except OSError as error:
+        raise InputError(f"{error.filename or file}: {error.strerror}") from None
+    except (ValueError, KeyError, struct.error) as error:
+        raise InputError(f"{file}: holds no provenance that can be read ({error})") from None
+    if not isinstance(found, dict) or not isinstance(found.get("figure"), str):
+        raise InputError(f"{file}: its provenance names no figure; it was not exported from this book")
+    return found
+
+
+def _svg_origin(file: Path) -> str:
+    found = _SVG_ORIGIN.search(file.read_text("utf-8"))
+    if found is None:
+        raise ValueError("no <metadata>")
+    return found[1].replace("&lt;", "<").replace("&amp;", "&")
+
+
+def _png_origin(file: Path) -> str:
+    for kind, body in _png_chunks(file.read_bytes()):
+        keyword, _, text = body.partition(b"\0")
+        if kind == b"iTXt" and keyword == _KEYWORD.encode():
+            return text[4:].decode()
+    raise ValueError(f"no text chunk {_KEYWORD!r}")
+
+
+def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
+        raise ValueError("not a PNG")
+    at = 8
+    while at < len(content):
+        (size,) = struct.unpack_from(">I", content, at)
+        yield content[at + 4 : at + 8], content[at + 8 : at + 8 + size]
+        at += 12 + size
+
+
+def _pdf_origin(file: Path) -> str:
+    import pypdf
+
+    try:
+        return str((pypdf.PdfReader(file).metadata or {})[f"/{_KEYWORD}"])
+    except pypdf.errors.PyPdfError as error:
+        raise ValueError(str(error)) from None
+
+
+def _json_origin(file: Path) -> str:
+    return provenance_text(json.loads(file.read_text("utf-8")))
+
+
+def _csv_origin(file: Path) -> str:
+    return Path(f"{file}.json").read_text("utf-8")
 
 
 def _inline_tables(view: Spec) -> Iterator[Rows]:

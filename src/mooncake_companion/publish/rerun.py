@@ -82,12 +82,13 @@ def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         made = Path(scratch, "made")
         (made / "figures").mkdir(parents=True)
+        everything = _with_defaults(chapter, values)
         notebook = _execute(root, chapter, values, Path(scratch))
+        _stamp(notebook, chapter, everything, provenance.commit(root))
         _write_notebook(notebook, made / "notebook.ipynb")
         specs = _specs(notebook)
         for spec in specs:
             figures.write_figure(spec, made / "figures")
-        everything = _with_defaults(chapter, values)
         origins = [figures.provenance(spec) for spec in specs]
         recorded = provenance.record(root, chapter.name, everything, origins)
         made.joinpath(_RECORD).write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -95,6 +96,23 @@ def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *
             _write_page(root, chapter, values, notebook, Path(scratch, "site"), made / "html")
         _replace(out, made, Path(scratch, "earlier"))
     return Rerun(folder=out, page=out / "html" / f"{chapter.name}.html" if html else None)
+
+
+def drawn_figures(root: Path, chapter: Chapter, given: Mapping[str, Value]) -> dict[str, figures.Spec]:
+    """Run a chapter and return its figures by id, stamped with what made them; nothing is written.
+
+    Raises
+    ------
+    InputError
+        If the values do not go together.
+    CompanionError
+        If a cell of the chapter fails.
+    """
+    values = _checked(chapter, given)
+    with tempfile.TemporaryDirectory() as scratch:
+        notebook = _execute(root, chapter, values, Path(scratch))
+    _stamp(notebook, chapter, _with_defaults(chapter, values), provenance.commit(root))
+    return {spec["name"]: spec for spec in _specs(notebook)}
 
 
 # --- values -----------------------------------------------------------------------------------
@@ -187,13 +205,21 @@ def _write_notebook(notebook: Notebook, path: Path) -> None:
     path.write_text(nbformat.writes(notebook), "utf-8")  # type: ignore[no-untyped-call]
 
 
+def _stamp(notebook: Notebook, chapter: Chapter, parameters: Mapping[str, Value], commit: str | None) -> None:
+    """Have every figure of an executed notebook say what made it."""
+    for output in _figure_outputs(notebook):
+        output.data[MIME] = figures.stamped(
+            output.data[MIME], chapter=chapter.name, parameters=parameters, commit=commit
+        )
+
+
+def _figure_outputs(notebook: Notebook) -> Iterator[Any]:
+    for cell in notebook.cells:
+        yield from (output for output in cell.get("outputs", []) if MIME in output.get("data", {}))
+
+
 def _specs(notebook: Notebook) -> list[figures.Spec]:
-    return [
-        output.data[MIME]
-        for cell in notebook.cells
-        for output in cell.get("outputs", [])
-        if MIME in output.get("data", {})
-    ]
+    return [output.data[MIME] for output in _figure_outputs(notebook)]
 
 
 # --- the page ---------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from sphinx.util.osutil import relative_uri
 from mooncake_companion import traces
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish import directives, figures, registry
+from mooncake_companion.publish.chapters import any_chapter
 from mooncake_companion.publish.dependencies import dependencies
 from mooncake_companion.publish.kernel import use_this_interpreter
 
@@ -58,6 +59,10 @@ class VegaLiteMime:
         env = renderer.renderer.document.settings.env
         for problem in _problems(spec, _figures(env)):
             _log.warning(problem, location=env.docname, type="companion", subtype="figure")
+        if "chapter" not in figures.provenance(spec):  # a rerun's figures say it already
+            chapter = any_chapter(env.docname.rpartition("/")[2])
+            published = {declared.name: declared.default for declared in chapter.parameters}
+            spec = figures.stamped(spec, chapter=chapter.name, parameters=published)
         _figures(env)[spec.setdefault("name", "unnamed")] = {"docname": env.docname, "spec": spec}
         return [ChartNode("", spec=spec)]
 
@@ -176,7 +181,7 @@ def write_downloads(app: Sphinx, exception: Exception | None) -> None:
     folder.mkdir(exist_ok=True)
     known = _figures(app.env)
     for file in folder.iterdir():
-        if file.stem not in known:
+        if file.name.partition(".")[0] not in known:
             file.unlink()
     for name, figure in sorted(known.items()):
         specification = folder / f"{name}.json"

@@ -1,0 +1,130 @@
+"""See whether an exported figure is what the installed version makes of the same parameters."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from mooncake_companion import __version__
+from mooncake_companion.errors import CompanionError, InputError
+from mooncake_companion.parameters import Value
+from mooncake_companion.publish import figures
+from mooncake_companion.publish.chapters import Chapter, any_chapter
+from mooncake_companion.publish.rerun import drawn_figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came out.
+
+    Parameters
+    ----------
+    figure : str
+        Id of the figure.
+    same : bool
+        Whether the file holds the values that were computed anew, and is drawn like them.
+    differences : tuple of str
+        What differs, in words; may name another version or commit even where the figure is the same.
+    """
+
+    figure: str
+    same: bool
+    differences: tuple[str, ...]
+
+
+def verify(root: Path, file: Path) -> Verdict:
+    """Run a figure's chapter again with the parameters that the file names, and compare.
+
+    Parameters
+    ----------
+    root : Path
+        The checkout.
+    file : Path
+        An exported SVG, PNG, PDF, JSON or CSV; the latter with its ``.csv.json`` beside it.
+
+    Raises
+    ------
+    InputError
+        If the file says nothing of what made it, or its parameters are not those of the chapter.
+    CompanionError
+        If the chapter fails, or no longer draws the figure.
+    """
+    said = figures.origin(file)
+    name = said["figure"]
+    chapter, values = _made_by(file, said)
+    drawn = drawn_figures(root, chapter, values)
+    if name not in drawn:
+        raise CompanionError(f"{file}: chapter {chapter.name} draws no figure {name!r} any more")
+    anew = figures.provenance(drawn[name])
+    differences = [
+        f"{title}: recorded {said.get(key)}, now {anew.get(key)}"
+        for key, title in (("companion_version", "version"), ("commit", "commit"), ("trace_sha256", "trace"))
+        if said.get(key) not in (None, anew.get(key))
+    ]
+    recorded = {**drawn[name], "usermeta": {"companion": {k: v for k, v in said.items() if k != "figure"}}}
+    values_same = said.get("values_sha256") == anew["values_sha256"]
+    if not values_same:
+        differences.append(f"values: {_difference(file, drawn[name])}")
+    made = figures.WRITERS[file.suffix[1:]](recorded)
+    drawing_same = file.read_bytes() == (made if isinstance(made, bytes) else made.encode())
+    if values_same and not drawing_same:
+        kind = "the table" if file.suffix == ".csv" else "the drawing"
+        differences.append(f"{kind}: {_difference(file, drawn[name])}")
+    return Verdict(figure=name, same=values_same and drawing_same, differences=tuple(differences))
+
+
+def _made_by(file: Path, said: Mapping[str, Any]) -> tuple[Chapter, dict[str, Value]]:
+    for key, kind in (("chapter", str), ("chapter_parameters", dict)):
+        if not isinstance(said.get(key), kind):
+            raise InputError(
+                f"{file}: its provenance lacks {key}; exported by a version before {__version__}?"
+            )
+    chapter = any_chapter(said["chapter"])
+    known = {declared.name: declared for declared in chapter.parameters}
+    given = said["chapter_parameters"]
+    if unknown := given.keys() - known.keys():
+        raise InputError(f"{file}: chapter {chapter.name} has no parameter {', '.join(sorted(unknown))}")
+    return chapter, {name: known[name].validate(value) for name, value in given.items()}
+
+
+def _difference(file: Path, anew: figures.Spec) -> str:
+    """Say how far a file's values are from new ones, as far as the file holds values."""
+    rows = next(iter(figures.tables(anew)), [])
+    match file.suffix:
+        case ".json":
+            old = next(iter(figures.tables(json.loads(file.read_text("utf-8")))), [])
+            return _how_far(_cells(old), _cells(rows))
+        case ".csv":
+            text = file.read_text("utf-8")
+            return _how_far(
+                list(csv.reader(io.StringIO(text))), list(csv.reader(io.StringIO(figures.to_csv(anew))))
+            )
+        case _:
+            return "not as it is made now"
+
+
+def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    return [list(row.values()) for row in rows]
+
+
+def _how_far(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> str:
+    pairs = [pair for one, other in zip_longest(old, new, fillvalue=[]) for pair in zip_longest(one, other)]
+    differing = [(one, other) for one, other in pairs if one != other]
+    if not differing:
+        return "the values are equal, not how they are written"
+    largest = max((_relative(one, other) for one, other in differing), default=0.0)
+    told = f"{len(differing)} of {len(pairs)} values differ"
+    return f"{told}, by up to {100 * largest:.2g} %" if math.isfinite(largest) else told
+
+
+def _relative(one: Any, other: Any) -> float:
+    try:
+        before, after = float(one), float(other)
+    except (TypeError, ValueError):
+        return math.inf
+    return abs(after - before) / abs(after) if after else math.inf
