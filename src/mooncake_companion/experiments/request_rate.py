@@ -144,6 +144,25 @@ def run(params: Params) -> pd.DataFrame:
     return table
 
 
+def on_every_dataset(params: Params = Params()) -> pd.DataFrame:
+    """What `run` says of each data set, in one table.
+
+    Returns
+    -------
+    DataFrame
+        As of `run`, and ``dataset``; ``attrs["provenance"]`` has a trace for each.
+    """
+    tables = {name: run(dataclasses.replace(params, dataset=name)) for name in DATASETS}
+    table = pd.concat([each.assign(dataset=name) for name, each in tables.items()], ignore_index=True)
+    given = dataclasses.asdict(params)
+    del given["dataset"]
+    table.attrs["provenance"] = {
+        "trace_source": {name: each.attrs["provenance"]["trace_source"] for name, each in tables.items()},
+        "parameters": given,
+    }
+    return table
+
+
 def highest_rates(table: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Highest rate up to which every tested one keeps the limits; 0 if the lowest does not.
 
