@@ -51,6 +51,12 @@ PALETTE = {
     "baseline": "#389494",
     "early_rejection": "#D44211",
     "predictive_rejection": "#B613EC",
+    # What becomes of a request.
+    "within_limits": "#3A7A68",
+    "late_first_token": "#999715",
+    "slow_rhythm": "#AD6742",
+    "rejected": "#994ED3",
+    "wasted": "#F127AE",
     # Workloads.
     "conversation": "#BF6E1D",
     "toolagent": "#2E7373",

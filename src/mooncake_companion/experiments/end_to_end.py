@@ -98,6 +98,11 @@ class Systems:
             **settings,
         )
 
+    def replaying(self, trace: str) -> "Params":
+        """These systems and a trace."""
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Systems)}
+        return Params(**settings, trace=trace)
+
     def _served(self) -> dict[str, Any]:
         return {
             "node": load_node(self.node),
@@ -177,7 +182,7 @@ def on_every_workload(measure: Callable[[Params], pd.DataFrame], params: Systems
     DataFrame
         As of `measure`, and ``workload``; ``attrs["provenance"]`` has a trace for each.
     """
-    tables = {workload: measure(Params(**dataclasses.asdict(params), trace=workload)) for workload in FIGURES}
+    tables = {workload: measure(params.replaying(workload)) for workload in FIGURES}
     table = pd.concat([each.assign(workload=name) for name, each in tables.items()], ignore_index=True)
     table.attrs["provenance"] = {
         "trace_source": {name: each.attrs["provenance"]["trace_source"] for name, each in tables.items()},

@@ -124,7 +124,7 @@ def run(params: end_to_end.Systems) -> pd.DataFrame:
     """
     served = {name: getattr(params, name) for name in ("cache_tokens_per_node", "node", "model")}
     claimed = (
-        end_to_end.claims(end_to_end.Params(**dataclasses.asdict(params)))
+        end_to_end.claims(params.replaying("conversation"))
         | request_rate.claims(request_rate.Params(**served))
         | real_requests.claims(real_requests.Params(**served))
     )
