@@ -16,8 +16,10 @@ SYSTEMS = {
 SHAPES = ("diamond", "triangle-up", "square", "circle")
 """Of the reported marks, in the order of `SYSTEMS`."""
 
+LEGEND = alt.Legend(title="Lines: modelled; grey marks: reported", columns=2)
+"""Of colours and of shapes alike, so that they come as one."""
+
 _LIMITS = {"capacity_100ms": "100 ms", "capacity_200ms": "200 ms", "capacity_300ms": "300 ms"}
-_BARS = 1 - 0.15
 
 
 def tbt(table: pd.DataFrame) -> alt.LayerChart:
@@ -51,7 +53,7 @@ def tbt(table: pd.DataFrame) -> alt.LayerChart:
         base.transform_filter("datum.origin == 'modelled'")
         .mark_line(clip=True)
         .encode(
-            alt.Color("system:N", legend=alt.Legend(title="Modelled", columns=2)).scale(colours(SYSTEMS)),
+            alt.Color("system:N", legend=LEGEND).scale(colours(SYSTEMS)),
             opacity=alt.condition(chosen, alt.value(1), alt.value(0.1)),
         )
     )
@@ -131,7 +133,7 @@ def _bars(base: alt.Chart) -> alt.LayerChart:
     """Coloured bars for what is modelled, grey diamonds for what is reported."""
     bars = (
         base.transform_filter("datum.origin == 'modelled'")
-        .mark_bar(height={"band": _BARS})
+        .mark_bar(height={"band": 0.85})
         .encode(
             alt.Color("system:N", legend=alt.Legend(title="Modelled (diamonds: reported)", columns=2)).scale(
                 colours(SYSTEMS)
@@ -152,8 +154,7 @@ def _bars(base: alt.Chart) -> alt.LayerChart:
 
 
 def _shape() -> alt.Shape:
-    legend = alt.Legend(title="Reported", columns=2, symbolFillColor=PALETTE["reported"])
-    return alt.Shape("system:N", legend=legend).scale(domain=list(SYSTEMS), range=list(SHAPES))
+    return alt.Shape("system:N", legend=LEGEND).scale(domain=list(SYSTEMS), range=list(SHAPES))
 
 
 def _workload_menu(table: pd.DataFrame, name: str) -> alt.Parameter:

@@ -3,16 +3,18 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts import end_to_end
+from mooncake_companion.charts.end_to_end import LEGEND
 from mooncake_companion.charts.theme import PALETTE, colours, finish
 from mooncake_companion.charts.workloads import in_order, title
 
 SYSTEMS = {
-    "Mooncake": ("mooncake", [1, 0]),
-    "Mooncake, never rejecting": ("mooncake", [6, 4]),
-    **{name: (colour, [1, 0]) for name, colour in end_to_end.SYSTEMS.items() if name != "Mooncake"},
+    "Mooncake": ("mooncake", [1, 0], "diamond"),
+    "Mooncake, never rejecting": ("mooncake", [6, 4], "diamond"),
+    "vLLM": ("vllm", [1, 0], "triangle-up"),
+    "vLLM Prefix Caching": ("vllm_prefix", [1, 0], "square"),
+    "vLLM Chunked Prefill": ("vllm_chunked", [1, 0], "circle"),
 }
-"""Systems by their names in the tables, to colour and dash."""
+"""Systems by their names in the tables, to colour, dash and shape of the reported marks."""
 FATES = {
     "within_share": ("Within both limits", "within_limits"),
     "slow_share": ("Rhythm too slow", "slow_rhythm"),
@@ -65,7 +67,9 @@ def under_load(
     here = alt.Chart(table).transform_filter(
         "datum.workload == goodput_workload && datum.tbt_limit_s == goodput_limit"
     )
-    chart = alt.vconcat(_goodput(here), _fates(here), spacing=24).resolve_scale(color="independent")
+    chart = alt.vconcat(_goodput(here), _fates(here), spacing=24).resolve_scale(
+        color="independent", strokeDash="independent", shape="independent"
+    )
     return finish(
         chart.add_params(*chosen), name="goodput", description=_describe(table, tbt_limit_s), table=table
     )
@@ -84,16 +88,15 @@ def _goodput(here: alt.Chart) -> alt.LayerChart:
             alt.Tooltip("within_share:Q", format=".1%").title("Within both limits"),
         ],
     )
-    legend = alt.Legend(title="Modelled", columns=2)
     lines = (
         base.transform_filter("datum.origin == 'modelled'")
         .mark_line(point={"size": 30})
         .encode(
-            alt.Color("system:N", legend=legend).scale(
-                domain=list(SYSTEMS), range=[PALETTE[colour] for colour, _ in SYSTEMS.values()]
+            alt.Color("system:N", legend=LEGEND).scale(
+                domain=list(SYSTEMS), range=[PALETTE[colour] for colour, *_ in SYSTEMS.values()]
             ),
-            alt.StrokeDash("system:N", legend=legend).scale(
-                domain=list(SYSTEMS), range=[dash for _, dash in SYSTEMS.values()]
+            alt.StrokeDash("system:N", legend=LEGEND).scale(
+                domain=list(SYSTEMS), range=[dash for _, dash, _ in SYSTEMS.values()]
             ),
             opacity=alt.condition(singled, alt.value(1), alt.value(0.1)),
         )
@@ -105,15 +108,14 @@ def _goodput(here: alt.Chart) -> alt.LayerChart:
         .mark_line(color="#808080", strokeWidth=1, strokeDash=[2, 3], tooltip=None)
         .encode(alt.Y("offered_requests_per_s:Q"))
     )
-    shapes = dict(zip(end_to_end.SYSTEMS, end_to_end.SHAPES, strict=True))
     reported = (
         base.transform_filter("datum.origin == 'reported'")
         .mark_point(color=PALETTE["reported"], filled=True, size=75)
         .encode(
             alt.Shape(
                 "system:N",
-                legend=alt.Legend(title="Reported", columns=2, symbolFillColor=PALETTE["reported"]),
-            ).scale(domain=list(shapes), range=list(shapes.values())),
+                legend=LEGEND,
+            ).scale(domain=list(SYSTEMS), range=[shape for *_, shape in SYSTEMS.values()]),
             opacity=alt.condition(singled, alt.value(1), alt.value(0.1)),
         )
     )
@@ -121,16 +123,17 @@ def _goodput(here: alt.Chart) -> alt.LayerChart:
     return chart
 
 
-def _fates(here: alt.Chart) -> alt.Chart:
+def _fates(here: alt.Chart) -> alt.LayerChart:
     named = " : ".join(f"datum.column == '{column}' ? '{label}'" for column, (label, _) in FATES.items())
     rank = " : ".join(f"datum.column == '{column}' ? {at}" for at, column in enumerate(FATES))
-    chart: alt.Chart = (
-        here.transform_filter("datum.origin == 'modelled' && datum.system == goodput_system")
-        .transform_fold(list(FATES), as_=["column", "share"])
+    base = here.transform_filter("datum.origin == 'modelled' && datum.system == goodput_system").encode(
+        alt.X("offered_requests_per_s:Q").title("Offered (requests/s)").scale(nice=False)
+    )
+    areas = (
+        base.transform_fold(list(FATES), as_=["column", "share"])
         .transform_calculate(fate=f"{named} : ''", rank=f"{rank} : 9")
-        .mark_area(line=False, opacity=0.9)
+        .mark_area(opacity=0.9, tooltip=None)
         .encode(
-            alt.X("offered_requests_per_s:Q").title("Offered (requests/s)").scale(nice=False),
             alt.Y("share:Q", stack="zero")
             .title("Share of the requests")
             .axis(format="%")
@@ -139,15 +142,17 @@ def _fates(here: alt.Chart) -> alt.Chart:
                 colours(dict(FATES.values()))
             ),
             alt.Order("rank:Q"),
-            tooltip=[
-                alt.Tooltip("system:N").title("System"),
-                alt.Tooltip("fate:N").title("Fate"),
-                alt.Tooltip("share:Q", format=".1%").title("of the requests"),
-                alt.Tooltip("offered_requests_per_s:Q", format=".2f").title("Offered (requests/s)"),
-            ],
         )
-        .properties(width=560, height=170)
     )
+    # An area tells its first row alone; these, which nobody sees, tell each load's.
+    told = base.mark_rule(opacity=0, strokeWidth=14).encode(
+        tooltip=[
+            alt.Tooltip("system:N").title("System"),
+            alt.Tooltip("offered_requests_per_s:Q", format=".2f").title("Offered (requests/s)"),
+            *(alt.Tooltip(f"{column}:Q", format=".1%").title(label) for column, (label, _) in FATES.items()),
+        ]
+    )
+    chart: alt.LayerChart = (areas + told).properties(width=560, height=170)
     return chart
 
 

@@ -22,6 +22,7 @@ DATASETS = {
 METRICS = {"ttft": "Time to first token", "tbt": "Time between tokens"}
 TOP = 1.2
 """Where the papers' axes end: what is drawn there only says that the limit is exceeded."""
+_LEGEND = alt.Legend(title="Lines: modelled; grey marks: reported", columns=1)
 
 
 def over_limits(table: pd.DataFrame, *, dataset: str = "l-eval") -> alt.HConcatChart:
@@ -56,8 +57,11 @@ def _panel(table: pd.DataFrame, metric: str) -> alt.LayerChart:
             times=f"datum.over_limit >= {TOP} ? 'over' : format(datum.over_limit, '.2f')",
         )
         .encode(
-            alt.X("request_rate_per_s:Q").title("Requests/s"),
-            alt.Y("shown:Q").title(heading).scale(domain=[0, TOP]).axis(values=[0, 0.25, 0.5, 0.75, 1]),
+            alt.X("request_rate_per_s:Q").title("Requests/s").axis(tickCount=6),
+            alt.Y("shown:Q")
+            .title(heading)
+            .scale(domain=[0, TOP])
+            .axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2f"),
             tooltip=[
                 alt.Tooltip("system:N").title("System"),
                 alt.Tooltip("origin:N").title("Origin"),
@@ -71,10 +75,10 @@ def _panel(table: pd.DataFrame, metric: str) -> alt.LayerChart:
         base.transform_filter("datum.origin == 'modelled'")
         .mark_line(point={"size": 30})
         .encode(
-            alt.Color("system:N", legend=alt.Legend(title="Modelled", columns=1)).scale(
+            alt.Color("system:N", legend=_LEGEND).scale(
                 domain=systems, range=[PALETTE[colour] for colour, *_ in SYSTEMS.values()]
             ),
-            alt.StrokeDash("system:N", legend=alt.Legend(title="Modelled", columns=1)).scale(
+            alt.StrokeDash("system:N", legend=_LEGEND).scale(
                 domain=systems, range=[dash for _, dash, _ in SYSTEMS.values()]
             ),
         )
@@ -85,7 +89,7 @@ def _panel(table: pd.DataFrame, metric: str) -> alt.LayerChart:
         .encode(
             alt.Shape(
                 "system:N",
-                legend=alt.Legend(title="Reported", columns=1, symbolFillColor=PALETTE["reported"]),
+                legend=_LEGEND,
             ).scale(domain=systems, range=[shape for *_, shape in SYSTEMS.values()])
         )
     )

@@ -102,7 +102,7 @@ WORKLOADS = (
     ),
     _served("conversation", "Conversation", "Real traces", "FAST'25, Figure 1"),
     *(
-        _tested(f"simulated-{length}", f"{length} tokens", "Simulated prompts", "arXiv, Figure 12")
+        _tested(f"simulated-{length}", f"Simulated, {length}", "Simulated prompts", "arXiv, Figure 12")
         for length in ("16k", "32k", "64k", "128k")
     ),
 )
