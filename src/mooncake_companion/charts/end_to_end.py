@@ -16,7 +16,7 @@ SYSTEMS = {
 SHAPES = ("diamond", "triangle-up", "square", "circle")
 """Of the reported marks, in the order of `SYSTEMS`."""
 
-LEGEND = alt.Legend(title="Lines: modelled; grey marks: reported", columns=2)
+LEGEND = alt.Legend(title="Lines: modelled; grey marks: reported", columns=2, titleLimit=320)
 """Of colours and of shapes alike, so that they come as one."""
 
 _LIMITS = {"capacity_100ms": "100 ms", "capacity_200ms": "200 ms", "capacity_300ms": "300 ms"}

@@ -9,7 +9,7 @@ from mooncake_companion.charts.theme import PALETTE, colours, finish
 SYSTEMS = {"Mooncake-[10P+10D]": "mooncake", "vLLM-[20M]": "vllm"}
 """Systems by their names in the tables, to their colours."""
 _SHAPES = ("diamond", "triangle-up")
-_LEGEND = alt.Legend(title="Lines: modelled; grey marks: reported", columns=1)
+_LEGEND = alt.Legend(title="Lines: modelled; grey marks: reported", columns=1, titleLimit=320)
 
 
 def distributions(table: pd.DataFrame, *, ttft_limit_s: float, tbt_limit_s: float) -> alt.HConcatChart:

@@ -60,7 +60,8 @@ def run(
         ``arrival_speedup``, ``offered_requests_per_s``, ``goodput_requests_per_s``, and of all requests
         the shares ``within_share`` (both limits), ``late_first_token_share`` (done, but the first token
         was late), ``slow_share`` (done, in time, but the rhythm was too slow), ``rejected_share`` (on
-        arrival), ``wasted_share`` (rejected after the prefill). The reported rows, at the workloads' own
+        arrival), ``wasted_share`` (rejected after the prefill); ``within_input_tokens``, the mean prompt
+        of those within both limits. The reported rows, at the workloads' own
         speed, have ``within_share`` alone of these: the effective capacity of FAST'25, Figures 1 and 7,
         which says nothing of a TTFT limit.
     """
@@ -125,6 +126,27 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index(keys)
 
 
+def gains(table: pd.DataFrame) -> pd.Series:
+    """Effective capacity of `OPEN_MOONCAKE` over that of the best baseline, less one, at every load.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `run` returns it.
+
+    Returns
+    -------
+    Series
+        Indexed by ``workload``, ``tbt_limit_s``, ``arrival_speedup``; infinite where no baseline has any
+        request within both limits.
+    """
+    modelled = table[table["origin"] == "modelled"]
+    shares = modelled.pivot(
+        index=["workload", "tbt_limit_s", "arrival_speedup"], columns="system", values="within_share"
+    )
+    return shares[OPEN_MOONCAKE] / shares[list(BATCHINGS)].max(axis=1) - 1
+
+
 def _replays(params: Params, trace: traces.Trace) -> Iterator[tuple[str, float, Result]]:
     """Every system's replay, with the TBT limit that its requests are held against."""
     for limit_s in TBT_LIMITS_S:
@@ -151,6 +173,7 @@ def _shares(result: Result, ttft_limit_s: float, tbt_limit_s: float) -> dict[str
         "slow_share": float((finished & ~late & ~within).mean()),
         "rejected_share": float((result.outcome == Outcome.REJECTED_AT_ARRIVAL).mean()),
         "wasted_share": float((result.outcome == Outcome.REJECTED_AFTER_PREFILL).mean()),
+        "within_input_tokens": float(result.input_tokens[within].mean()) if within.any() else np.nan,
     }
 
 
