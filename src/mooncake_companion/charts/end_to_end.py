@@ -37,9 +37,9 @@ def tbt(table: pd.DataFrame) -> alt.LayerChart:
         .transform_calculate(tbt_ms="1e3 * datum.tbt_s")
         .encode(
             alt.X("tbt_ms:Q")
-            .title("Time between tokens, slowest tenth (ms, logarithmic)")
+            .title("Time between tokens (ms, logarithmic)")
             .scale(type="log", domain=[20, 1000], nice=False)
-            .axis(values=[20, 50, 100, 200, 300, 500, 1000], grid=True),
+            .axis(values=[20, 50, 100, 200, 300, 500, 1000], grid=True, labelSeparation=4),
             alt.Y("share:Q").title("Requests up to it").axis(format="%"),
             tooltip=[
                 alt.Tooltip("system:N").title("System"),
@@ -135,9 +135,10 @@ def _bars(base: alt.Chart) -> alt.LayerChart:
         base.transform_filter("datum.origin == 'modelled'")
         .mark_bar(height={"band": 0.85})
         .encode(
-            alt.Color("system:N", legend=alt.Legend(title="Modelled (diamonds: reported)", columns=2)).scale(
-                colours(SYSTEMS)
-            )
+            alt.Color(
+                "system:N",
+                legend=alt.Legend(title="Bars: modelled; diamonds: reported", columns=2, titleLimit=320),
+            ).scale(colours(SYSTEMS))
         )
     )
     reported = base.transform_filter("datum.origin == 'reported'").mark_point(

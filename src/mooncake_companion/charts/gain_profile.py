@@ -5,6 +5,7 @@ import pandas as pd
 
 from mooncake_companion.charts.theme import PALETTE, finish
 
+_TWO_LINES = "split(datum.label, ', ').length > 1 ? split(datum.label, ', ') : split(datum.label, ' ')"
 _ORIGINS = {"modelled": "mooncake", "reported": "reported"}
 
 
@@ -23,7 +24,7 @@ def profile(table: pd.DataFrame) -> alt.LayerChart:
         .transform_filter("isValid(datum.gain)")
         .transform_calculate(kind="datum.at_least ? 'at least' : datum.origin")
         .encode(
-            alt.Y("workload:N").title(None).sort(order).axis(ticks=False, labelLimit=140),
+            alt.Y("workload:N").title(None).sort(order).axis(ticks=False, labelExpr=_TWO_LINES),
             alt.YOffset("origin:N").sort(list(_ORIGINS)),
             alt.Color("origin:N", legend=alt.Legend(title=None)).scale(
                 domain=list(_ORIGINS), range=[PALETTE[colour] for colour in _ORIGINS.values()]
@@ -64,7 +65,7 @@ def _x(field: str) -> alt.X:
     values = [-0.25, 0, 0.25, 0.5, 1, 2, 4, 8]
     return (
         alt.X(f"{field}:Q")
-        .title("More than vLLM (symmetric logarithmic)")
+        .title("More than vLLM (symlog scale)")
         .scale(type="symlog", constant=0.25)
         .axis(format="+.0%", values=values, grid=True)
     )

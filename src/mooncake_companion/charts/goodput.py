@@ -9,7 +9,8 @@ from mooncake_companion.charts.workloads import in_order, title
 
 SYSTEMS = {
     "Mooncake": ("mooncake", [1, 0], "diamond"),
-    "Mooncake, never rejecting": ("mooncake", [6, 4], "diamond"),
+    "Mooncake, no rejection": ("mooncake", [6, 4], "diamond"),
+    "Mooncake, no rejection, no cache": ("mooncake", [2, 2], "diamond"),
     "vLLM": ("vllm", [1, 0], "triangle-up"),
     "vLLM Prefix Caching": ("vllm_prefix", [1, 0], "square"),
     "vLLM Chunked Prefill": ("vllm_chunked", [1, 0], "circle"),

@@ -180,12 +180,12 @@ def on_every_workload(measure: Callable[[Params], pd.DataFrame], params: Systems
     Returns
     -------
     DataFrame
-        As of `measure`, and ``workload``; ``attrs["provenance"]`` has a trace for each.
+        As of `measure`, and ``workload``; ``attrs["provenance"]`` has all traces.
     """
     tables = {workload: measure(params.replaying(workload)) for workload in FIGURES}
     table = pd.concat([each.assign(workload=name) for name, each in tables.items()], ignore_index=True)
     table.attrs["provenance"] = {
-        "trace_source": {name: each.attrs["provenance"]["trace_source"] for name, each in tables.items()},
+        "trace_source": "; ".join(each.attrs["provenance"]["trace_source"] for each in tables.values()),
         "parameters": dataclasses.asdict(params),
     }
     return table

@@ -16,11 +16,13 @@ from mooncake_companion import reported, traces
 from mooncake_companion.experiments import end_to_end
 from mooncake_companion.experiments.end_to_end import BATCHINGS, FIGURES, MOONCAKE, TBT_LIMITS_S
 from mooncake_companion.parameters import parameter
-from mooncake_companion.simulator import Admission, Outcome, Result, simulate
+from mooncake_companion.simulator import Admission, Cluster, CoupledCluster, Outcome, Result, simulate
 
-OPEN_MOONCAKE = "Mooncake, never rejecting"
+OPEN_MOONCAKE = "Mooncake, no rejection"
 """Mooncake as in the end-to-end figures: whoever comes is let in, as with the baselines."""
-SYSTEMS = (MOONCAKE, OPEN_MOONCAKE, *BATCHINGS)
+BARE_MOONCAKE = "Mooncake, no rejection, no cache"
+"""What the two pools do alone, with nothing reused."""
+SYSTEMS = (MOONCAKE, OPEN_MOONCAKE, BARE_MOONCAKE, *BATCHINGS)
 WORKLOADS = ("conversation", "synthetic")
 SPEEDUPS = (0.25, 0.5, 0.625, 0.75, 0.875, 1.0, 1.125, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 """How many times as fast as it was recorded a workload is offered."""
@@ -66,11 +68,11 @@ def run(
         which says nothing of a TTFT limit.
     """
     rows: list[dict[str, Any]] = []
-    sources = {}
+    sources = []
     speedups = tuple(speedups)
     for workload in workloads:
         trace = traces.load(workload)
-        sources[workload] = trace.source
+        sources.append(trace.source)
         for speedup in speedups:
             replayed = dataclasses.replace(trace, arrival_s=trace.arrival_s / speedup)
             offered = {
@@ -87,7 +89,7 @@ def run(
     table = pd.DataFrame(rows)
     goodput = table["within_share"] * table["offered_requests_per_s"]
     table.insert(6, "goodput_requests_per_s", goodput)
-    table.attrs["provenance"] = {"trace_source": sources, "parameters": dataclasses.asdict(params)}
+    table.attrs["provenance"] = {"trace_source": "; ".join(sources), "parameters": dataclasses.asdict(params)}
     return table
 
 
@@ -157,8 +159,13 @@ def _replays(params: Params, trace: traces.Trace) -> Iterator[tuple[str, float, 
             predicted_decode_s=params.predicted_decode_s,
         )
         yield MOONCAKE, limit_s, simulate(trace, admitting)
-    for system in (OPEN_MOONCAKE, *BATCHINGS):
-        result = simulate(trace, params.cluster(MOONCAKE if system == OPEN_MOONCAKE else system))
+    admitting_all: dict[str, Cluster | CoupledCluster] = {
+        OPEN_MOONCAKE: params.mooncake(),
+        BARE_MOONCAKE: dataclasses.replace(params, cache_tokens_per_node=0).mooncake(),
+        **{system: params.cluster(system) for system in BATCHINGS},
+    }
+    for system, cluster in admitting_all.items():
+        result = simulate(trace, cluster)
         for limit_s in TBT_LIMITS_S:  # nobody is turned away, so that one replay serves all limits
             yield system, limit_s, result
 
