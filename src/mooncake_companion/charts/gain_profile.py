@@ -5,7 +5,8 @@ import pandas as pd
 
 from mooncake_companion.charts.theme import PALETTE, finish
 
-_TWO_LINES = "split(datum.label, ', ').length > 1 ? split(datum.label, ', ') : split(datum.label, ' ')"
+_FIRST_WORD = "split(datum.label, ' ')[0]"
+_TWO_LINES = f"[{_FIRST_WORD}, substring(datum.label, length({_FIRST_WORD}) + 1)]"  # for narrow screens
 _ORIGINS = {"modelled": "mooncake", "reported": "reported"}
 
 
@@ -26,7 +27,7 @@ def profile(table: pd.DataFrame) -> alt.LayerChart:
         .encode(
             alt.Y("workload:N").title(None).sort(order).axis(ticks=False, labelExpr=_TWO_LINES),
             alt.YOffset("origin:N").sort(list(_ORIGINS)),
-            alt.Color("origin:N", legend=alt.Legend(title=None)).scale(
+            alt.Color("origin:N", legend=alt.Legend(title=None, symbolOpacity=1)).scale(
                 domain=list(_ORIGINS), range=[PALETTE[colour] for colour in _ORIGINS.values()]
             ),
         )
@@ -54,7 +55,7 @@ def profile(table: pd.DataFrame) -> alt.LayerChart:
         ],
     )
     return finish(
-        (ranges + marks).properties(height=alt.Step(15)),
+        (ranges + marks).properties(height=alt.Step(18)),
         name="gain-profile",
         description=_describe(table),
         table=table,

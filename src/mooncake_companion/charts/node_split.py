@@ -6,7 +6,7 @@ import pandas as pd
 from mooncake_companion.charts.theme import PALETTE, finish
 
 
-def by_split(table: pd.DataFrame) -> alt.HConcatChart:
+def by_split(table: pd.DataFrame) -> alt.ConcatChart:
     """Effective requests, mean TTFT and mean TBT by split; lines: modelled, diamonds: reported.
 
     Parameters
@@ -21,7 +21,10 @@ def by_split(table: pd.DataFrame) -> alt.HConcatChart:
         _panel(table, "1e3 * datum.mean_tbt_s", "Mean time between tokens (ms)", "decode", ".0f"),
     )
     return finish(
-        alt.hconcat(*panels, spacing=20), name="node-split", description=_describe(table), table=table
+        alt.concat(*panels, columns=2, spacing=20),
+        name="node-split",
+        description=_describe(table),
+        table=table,
     )
 
 
@@ -52,7 +55,7 @@ def _panel(
     reported = base.transform_filter("datum.origin == 'reported'").mark_point(
         shape="diamond", size=80, filled=True, color=PALETTE["reported"], opacity=1
     )
-    chart: alt.LayerChart = (modelled + reported).properties(width=200, height=220)
+    chart: alt.LayerChart = (modelled + reported).properties(width=240, height=190)
     return chart
 
 

@@ -24,7 +24,7 @@ BARE_MOONCAKE = "Mooncake, no rejection, no cache"
 """What the two pools do alone, with nothing reused."""
 SYSTEMS = (MOONCAKE, OPEN_MOONCAKE, BARE_MOONCAKE, *BATCHINGS)
 WORKLOADS = ("conversation", "synthetic")
-SPEEDUPS = (0.25, 0.5, 0.625, 0.75, 0.875, 1.0, 1.125, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+SPEEDUPS = (0.25, 0.5, 0.625, 0.75, 0.875, 1.0, 1.125, 1.25, 1.5, 1.75, 2.0, 3.0)
 """How many times as fast as it was recorded a workload is offered."""
 ATTAINMENT = 0.9
 """Share of the requests that must meet both limits where a load counts as borne."""
