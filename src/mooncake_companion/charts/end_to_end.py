@@ -83,12 +83,9 @@ def capacity(table: pd.DataFrame) -> alt.LayerChart:
         .transform_fold(list(_LIMITS), as_=["column", "share"])
         .transform_calculate(limit=f"{named} : ''")
         .encode(
-            alt.X("share:Q")
-            .title("Requests within the limit: effective request capacity")
-            .axis(format="%")
-            .scale(domain=[0, 1]),
+            alt.X("share:Q").title("Requests within the limit").axis(format="%").scale(domain=[0, 1]),
             alt.Y("limit:N").title("TBT limit").sort(list(_LIMITS.values())).axis(ticks=False),
-            alt.YOffset("system:N").sort(list(SYSTEMS)),
+            alt.YOffset("system:N").sort(list(SYSTEMS)).scale(paddingInner=0.15),
             tooltip=[
                 alt.Tooltip("system:N").title("System"),
                 alt.Tooltip("origin:N").title("Origin"),
@@ -115,7 +112,7 @@ def prefill_time(table: pd.DataFrame) -> alt.LayerChart:
         .encode(
             alt.X("prefill_s:Q").title("Mean GPU time of a prefill (s)"),
             alt.Y("panel:N").title(None).sort([title(name) for name in in_order(table)]).axis(ticks=False),
-            alt.YOffset("system:N").sort(list(SYSTEMS)),
+            alt.YOffset("system:N").sort(list(SYSTEMS)).scale(paddingInner=0.15),
             tooltip=[
                 alt.Tooltip("system:N").title("System"),
                 alt.Tooltip("origin:N").title("Origin"),
@@ -133,7 +130,7 @@ def _bars(base: alt.Chart) -> alt.LayerChart:
     """Coloured bars for what is modelled, grey diamonds for what is reported."""
     bars = (
         base.transform_filter("datum.origin == 'modelled'")
-        .mark_bar(height={"band": 0.85})
+        .mark_bar()
         .encode(
             alt.Color(
                 "system:N",
