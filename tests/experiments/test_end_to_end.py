@@ -78,6 +78,25 @@ def test_curves_end_where_the_table_says(table):
     assert "stand-in" in curves.attrs["provenance"]["trace_source"]
 
 
+def test_all_workloads_in_one_table(monkeypatch):
+    monkeypatch.setattr(end_to_end, "FIGURES", {"synthetic-standin": "fig07", "l-eval": "fig06"})
+    systems = end_to_end.Systems(nodes=4, prefill_nodes=2)
+    together = end_to_end.on_every_workload(lambda params: end_to_end.curves(params, points=5), systems)
+    assert set(together["workload"]) == {"synthetic-standin", "l-eval"}
+    assert together.attrs["provenance"]["parameters"]["nodes"] == 4
+    assert together.attrs["provenance"]["trace_source"].count("stand-in") >= 2
+
+
+def test_reported_curves_are_thinned_out_and_not_changed():
+    drawn = reported.figure("fast25_fig07")
+    thin = reported.along(drawn, "capacity_pct", by=["series"], marks=11)
+    assert set(thin.index) < set(drawn.index)
+    assert thin.equals(drawn.loc[thin.index])
+    for _, curve in thin.groupby("series"):
+        assert len(curve) <= 11
+        assert curve["capacity_pct"].diff().max() < 12, "evenly up the axis"
+
+
 def test_a_workload_that_cannot_be_had_is_left_out(monkeypatch):
     def none(name):
         raise CompanionError(f"no trace {name}")

@@ -54,3 +54,32 @@ def test_claims_cover_both_figures(standin):
 def test_nodes_come_in_fours():
     with pytest.raises(InputError, match="nodes: 6 is not a multiple of 4"):
         Params(nodes=6)
+
+
+def test_which_limit_is_broken_first():
+    rows = [
+        {
+            "origin": "modelled",
+            "dataset": "d",
+            "system": system,
+            "metric": m,
+            "request_rate_per_s": r,
+            "over_limit": x,
+        }
+        for system, metrics in {
+            "a": {"ttft": (0.1, 1.5), "tbt": (0.2, 0.3)},
+            "b": {"ttft": (0.1, 1.5), "tbt": (1.2, 0.3)},
+            "c": {"ttft": (0.1, 1.5), "tbt": (0.2, 2.0)},
+            "d": {"ttft": (0.1, 1.0), "tbt": (0.2, 1.0)},
+        }.items()
+        for m, values in metrics.items()
+        for r, x in zip((1.0, 2.0), values, strict=True)
+    ]
+    first = request_rate.first_limits(pd.DataFrame(rows)).loc[("modelled", "d")]
+    assert first.to_dict() == {"a": "ttft", "b": "tbt", "c": "both", "d": "none"}
+
+
+def test_all_data_sets_in_one_table(standin):
+    table = request_rate.on_every_dataset(Params(nodes=8))
+    assert set(table["dataset"]) == set(DATASETS)
+    assert "dataset" not in table.attrs["provenance"]["parameters"]

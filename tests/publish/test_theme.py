@@ -15,6 +15,7 @@ GROUPS = (
     ("mooncake", "vllm", "vllm_prefix", "vllm_chunked"),
     ("global_cache_aware", "local_cache_aware", "load_balancing", "random"),
     ("baseline", "early_rejection", "predictive_rejection"),
+    ("within_limits", "late_first_token", "slow_rhythm", "rejected", "wasted"),
     ("conversation", "toolagent", "synthetic", "arxiv"),
     ("prediction", "blind", "calibration"),
     ("alone", "with_interactions"),

@@ -51,6 +51,12 @@ PALETTE = {
     "baseline": "#389494",
     "early_rejection": "#D44211",
     "predictive_rejection": "#B613EC",
+    # What becomes of a request.
+    "within_limits": "#44A0A8",
+    "late_first_token": "#8F8D34",
+    "slow_rhythm": "#B87E6D",
+    "rejected": "#7F4CB9",
+    "wasted": "#A4446A",
     # Workloads.
     "conversation": "#BF6E1D",
     "toolagent": "#2E7373",

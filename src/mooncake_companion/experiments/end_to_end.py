@@ -1,6 +1,7 @@
 """FAST'25, Figures 1, 6, 7 and 8: Mooncake against three ways to run vLLM, on three workloads."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +41,8 @@ QUANTILES = (0.1, 0.5, 0.9, 0.99)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """The experiment's setting; the defaults are the paper's where it states them.
+class Systems:
+    """The four systems side by side; the defaults are the paper's where it states them.
 
     Stated in section 5.1: 16 nodes, the limits, vLLM 0.5.1 with one instance a node. Assumed: 8
     nodes for prefill and 8 for decode, as section 5.5 recommends about equal numbers; a cache of 3
@@ -54,7 +55,6 @@ class Params:
     the chunked bars of Figure 8. Figure 6 informed neither.
     """
 
-    trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
     nodes: int = parameter(16, unit="nodes", low=2, high=64, help="nodes of every system")
     prefill_nodes: int = parameter(
         8, unit="nodes", low=1, high=63, help="Mooncake's nodes that prefill; its others decode"
@@ -67,9 +67,6 @@ class Params:
     )
     kvcache_balancing_threshold: float = parameter(
         2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    arrival_speedup: float = parameter(
-        1.0, low=0.01, high=100, help="replay the trace this many times as fast"
     )
     node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
     model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
@@ -84,22 +81,45 @@ class Params:
 
     def cluster(self, system: str) -> Cluster | CoupledCluster:
         """One of the `SYSTEMS`, by its title."""
-        served: dict[str, Any] = {
+        if system == MOONCAKE:
+            return self.mooncake()
+        return CoupledCluster(
+            **self._served(), nodes=self.nodes, batching=BATCHINGS[system], chunk_tokens=self.chunk_tokens
+        )
+
+    def mooncake(self, **settings: Any) -> Cluster:
+        """Mooncake, with other settings of a `Cluster` than those here, such as its admission."""
+        return Cluster(
+            **self._served(),
+            prefill_nodes=self.prefill_nodes,
+            decode_nodes=self.nodes - self.prefill_nodes,
+            cache_tokens_per_node=self.cache_tokens_per_node,
+            kvcache_balancing_threshold=self.kvcache_balancing_threshold,
+            **settings,
+        )
+
+    def replaying(self, trace: str) -> "Params":
+        """These systems and a trace."""
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Systems)}
+        return Params(**settings, trace=trace)
+
+    def _served(self) -> dict[str, Any]:
+        return {
             "node": load_node(self.node),
             "model": load_model(self.model),
             "calibration": load_calibration(),
             "first_interval_counts": False,
         }
-        if system == MOONCAKE:
-            return Cluster(
-                **served,
-                prefill_nodes=self.prefill_nodes,
-                decode_nodes=self.nodes - self.prefill_nodes,
-                cache_tokens_per_node=self.cache_tokens_per_node,
-                kvcache_balancing_threshold=self.kvcache_balancing_threshold,
-            )
-        batching = BATCHINGS[system]
-        return CoupledCluster(**served, nodes=self.nodes, batching=batching, chunk_tokens=self.chunk_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params(Systems):
+    """The `Systems`, and what they serve: a workload of the paper at its own speed (assumed)."""
+
+    trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
+    arrival_speedup: float = parameter(
+        1.0, low=0.01, high=100, help="replay the trace this many times as fast"
+    )
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -122,10 +142,11 @@ def run(params: Params) -> pd.DataFrame:
     return table
 
 
-def curves(params: Params, points: int = 200) -> pd.DataFrame:
+def curves(params: Params, points: int = 200, marks: int = 25) -> pd.DataFrame:
     """Share of requests with a TBT up to x, as Figures 1, 6 and 7 draw it.
 
-    Columns: ``origin``, ``system``, ``tbt_s``, ``share``; the modelled ones at so many `points`.
+    Columns: ``origin``, ``system``, ``tbt_s``, ``share``; the modelled ones at so many `points`, of the
+    paper's readings those nearest to so many `marks` evenly up its axis.
     """
     trace = _replayed(params)
     limits_s = np.geomspace(0.02, 2.0, points)
@@ -137,6 +158,7 @@ def curves(params: Params, points: int = 200) -> pd.DataFrame:
     ]
     if params.trace in FIGURES:
         drawn = reported.figure(f"fast25_{FIGURES[params.trace]}")
+        drawn = reported.along(drawn, "capacity_pct", by=["series"], marks=marks)
         parts.append(
             pd.DataFrame(
                 {
@@ -149,6 +171,23 @@ def curves(params: Params, points: int = 200) -> pd.DataFrame:
         )
     table = pd.concat(parts, ignore_index=True)[["origin", "system", "tbt_s", "share"]]
     table.attrs["provenance"] = _provenance(params, trace)
+    return table
+
+
+def on_every_workload(measure: Callable[[Params], pd.DataFrame], params: Systems = Systems()) -> pd.DataFrame:
+    """What `run` or `curves` says of each of the paper's workloads, in one table.
+
+    Returns
+    -------
+    DataFrame
+        As of `measure`, and ``workload``; ``attrs["provenance"]`` has all traces.
+    """
+    tables = {workload: measure(params.replaying(workload)) for workload in FIGURES}
+    table = pd.concat([each.assign(workload=name) for name, each in tables.items()], ignore_index=True)
+    table.attrs["provenance"] = {
+        "trace_source": "; ".join(each.attrs["provenance"]["trace_source"] for each in tables.values()),
+        "parameters": dataclasses.asdict(params),
+    }
     return table
 
 

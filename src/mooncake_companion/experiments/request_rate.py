@@ -144,6 +144,25 @@ def run(params: Params) -> pd.DataFrame:
     return table
 
 
+def on_every_dataset(params: Params = Params()) -> pd.DataFrame:
+    """What `run` says of each data set, in one table.
+
+    Returns
+    -------
+    DataFrame
+        As of `run`, and ``dataset``; ``attrs["provenance"]`` has all traces.
+    """
+    tables = {name: run(dataclasses.replace(params, dataset=name)) for name in DATASETS}
+    table = pd.concat([each.assign(dataset=name) for name, each in tables.items()], ignore_index=True)
+    given = dataclasses.asdict(params)
+    del given["dataset"]
+    table.attrs["provenance"] = {
+        "trace_source": "; ".join(each.attrs["provenance"]["trace_source"] for each in tables.values()),
+        "parameters": given,
+    }
+    return table
+
+
 def highest_rates(table: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Highest rate up to which every tested one keeps the limits; 0 if the lowest does not.
 
@@ -164,6 +183,29 @@ def highest_rates(table: pd.DataFrame) -> dict[str, dict[str, float]]:
     rates = kept.index.get_level_values("request_rate_per_s").to_numpy()
     highest = kept.mul(rates, axis=0).groupby(level="system").max()
     return {str(system): {str(k): float(v) for k, v in row.items()} for system, row in highest.iterrows()}
+
+
+def first_limits(table: pd.DataFrame) -> pd.DataFrame:
+    """Which limit each system breaks first as the request rate rises.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `on_every_dataset` returns it.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by ``origin`` and ``dataset``, a column for each system: "ttft", "tbt", "both" (at the same
+        tested rate) or "none".
+    """
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for (origin, dataset, system), rows in table.groupby(["origin", "dataset", "system"], sort=False):
+        over = rows[rows["over_limit"] > 1]
+        broken = over[over["request_rate_per_s"] == over["request_rate_per_s"].min()]["metric"].unique()
+        first = "none" if not len(broken) else broken[0] if len(broken) == 1 else "both"
+        found.setdefault((str(origin), str(dataset)), {})[str(system)] = str(first)
+    return pd.DataFrame.from_dict(found, orient="index").rename_axis(["origin", "dataset"])
 
 
 def claims(params: Params = Params()) -> dict[str, float]:

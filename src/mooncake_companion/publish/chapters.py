@@ -8,6 +8,7 @@ from typing import Any
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
     deployment_timeline,
+    goodput,
     hot_holder,
     overload,
     prefill_pipeline,
@@ -54,6 +55,7 @@ CHAPTERS = {
         Chapter(name="prefill-pool", params=prefill_pipeline.Params),
         Chapter(name="control-plane", params=prefill_scheduling.Params),
         Chapter(name="overload", params=overload.Params),
+        Chapter(name="results", params=goodput.Params),
         Chapter(name="transfer", params=hot_holder.Params),
     )
 }

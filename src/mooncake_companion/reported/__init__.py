@@ -3,8 +3,10 @@
 ``data/reported/README.md`` says how they were read and how to cite them.
 """
 
+from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
 import pandas as pd
 
 from mooncake_companion.datafiles import data_path
@@ -19,6 +21,34 @@ def _read(name: str) -> pd.DataFrame:
 def figure(name: str) -> pd.DataFrame:
     """One figure's readings, such as ``figure("fast25_fig05")``; a fresh table at each call."""
     return _read(name).copy()
+
+
+def along(table: pd.DataFrame, axis: str, *, by: Sequence[str], marks: int) -> pd.DataFrame:
+    """Thin out digitized curves: of each, the readings nearest to points evenly along an axis.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Readings of one or more curves.
+    axis : str
+        The column along which they are thinned out.
+    by : sequence of str
+        Columns that tell the curves apart.
+    marks : int
+        Most readings that are left of each.
+
+    Returns
+    -------
+    DataFrame
+        Rows of `table`, none changed, in their order.
+    """
+    kept: list[int] = []
+    for _, curve in table.groupby(list(by), sort=False):
+        values = curve[axis].to_numpy()
+        wanted = np.linspace(values.min(), values.max(), marks)
+        nearest = np.abs(values[None, :] - wanted[:, None]).argmin(axis=1)
+        kept.extend(curve.index[np.unique(nearest)])
+    return table.loc[sorted(kept)]
 
 
 def claims() -> pd.DataFrame:
