@@ -38,7 +38,7 @@ for command in (build, params, run, figures, scoreboard, traces, cache, bench):
 def main() -> None:
     """Run the command line; an error of ours becomes one line and its exit code."""
     try:
-        companion.main(standalone_mode=False)
+        sys.exit(companion.main(standalone_mode=False))
     except CompanionError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)

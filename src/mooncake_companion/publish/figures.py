@@ -119,8 +119,11 @@ def to_pdf(spec: Spec) -> bytes:
     """Draw the figure as PDF, with its provenance in the document information and no time stamp."""
     import pypdf
 
-    drawn = vl_convert.vegalite_to_pdf(spec, vl_version=VEGA_LITE_VERSION)
-    writer = pypdf.PdfWriter(clone_from=io.BytesIO(drawn))
+    drawn = pypdf.PdfReader(io.BytesIO(vl_convert.vegalite_to_pdf(spec, vl_version=VEGA_LITE_VERSION)))
+    page = drawn.pages[0]
+    _sort_keys(page, set())  # the exporter leaves them in another order each time
+    writer = pypdf.PdfWriter()
+    writer.add_page(page)
     writer.add_metadata({"/Title": spec["name"], f"/{_KEYWORD}": provenance_text(spec)})
     written = io.BytesIO()
     writer.write(written)
@@ -159,6 +162,23 @@ def provenance_text(spec: Spec) -> str:
     return json.dumps({"figure": spec["name"], **provenance(spec)}, sort_keys=True, ensure_ascii=False)
 
 
+def _sort_keys(item: Any, seen: set[int]) -> None:
+    """Put the keys of a PDF object's dictionaries, and of those it leads to, into order."""
+    item = item.get_object() if hasattr(item, "get_object") else item
+    if id(item) in seen:
+        return
+    seen.add(id(item))
+    if isinstance(item, dict):
+        pairs = sorted(dict.items(item))
+        item.clear()
+        for key, value in pairs:
+            dict.__setitem__(item, key, value)
+            _sort_keys(value, seen)
+    elif isinstance(item, list):
+        for value in list.__iter__(item):
+            _sort_keys(value, seen)
+
+
 WRITERS: dict[str, Callable[[Spec], str | bytes]] = {
     "svg": to_svg,
     "png": to_png,
@@ -194,7 +214,7 @@ def origin(file: Path) -> dict[str, Any]:
         found = json.loads(text)
     except OSError as error:
         raise InputError(f"{error.filename or file}: {error.strerror}") from None
-    except (ValueError, KeyError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, struct.error) as error:
         raise InputError(f"{file}: holds no provenance that can be read ({error})") from None
     if not isinstance(found, dict) or not isinstance(found.get("figure"), str):
         raise InputError(f"{file}: its provenance names no figure; it was not exported from this book")
@@ -230,7 +250,8 @@ def _pdf_origin(file: Path) -> str:
     import pypdf
 
     try:
-        return str((pypdf.PdfReader(file).metadata or {})[f"/{_KEYWORD}"])
+        said = pypdf.PdfReader(file).metadata
+        return str(said[f"/{_KEYWORD}"] if said else "")
     except pypdf.errors.PyPdfError as error:
         raise ValueError(str(error)) from None
 

@@ -113,7 +113,9 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
 
 
 def _how_far(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> str:
-    pairs = [pair for one, other in zip_longest(old, new, fillvalue=[]) for pair in zip_longest(one, other)]
+    pairs: list[tuple[Any, Any]] = []
+    for one, other in zip_longest(old, new):
+        pairs.extend(zip_longest(one or (), other or ()))
     differing = [(one, other) for one, other in pairs if one != other]
     if not differing:
         return "the values are equal, not how they are written"

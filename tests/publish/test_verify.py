@@ -1,0 +1,86 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from mooncake_companion.cli import companion
+from mooncake_companion.errors import InputError
+from mooncake_companion.publish import chapters, figures
+from mooncake_companion.publish.rerun import drawn_figures
+from mooncake_companion.publish.verify import verify
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def exported(little_root, little, tmp_path, monkeypatch):
+    monkeypatch.setitem(chapters.CHAPTERS, "little", little)
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    spec = drawn_figures(little_root, little, {"points": 5})["little-line"]
+    return {path.suffix[1:]: path for path in figures.write_figure(spec, folder, figures.WRITERS)}
+
+
+def test_every_kind_says_what_made_it_and_is_the_same(exported, little_root):
+    assert set(exported) == {"svg", "png", "pdf", "json", "csv"}
+    for file in exported.values():
+        said = figures.origin(file)
+        assert said["figure"] == "little-line"
+        assert said["chapter_parameters"] == {"points": 5, "label": "a"}
+        assert said["trace_sha256"] == "0" * 64
+        verdict = verify(little_root, file)
+        assert verdict.same, verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "told"),
+    [
+        ("csv", b"2,2", b"2,7", "1 of 12 values differ"),
+        ("svg", b"aria-roledescription", b"aria-roledescriptions", "the drawing"),
+        ("json", b'"y": 2', b'"y": 4', "1 of 10 values differ, by up to 1e+02 %"),
+    ],
+)
+def test_what_was_changed_by_hand_is_different(exported, little_root, kind, old, new, told):
+    content = exported[kind].read_bytes()
+    assert old in content
+    exported[kind].write_bytes(content.replace(old, new, 1))
+    verdict = verify(little_root, exported[kind])
+    assert not verdict.same
+    assert told in " ".join(verdict.differences)
+
+
+def test_another_model_gives_different_values_and_the_command_says_so(exported, little_root):
+    chapter = little_root / "book" / "little.md"
+    chapter.write_text(chapter.read_text("utf-8").replace('"y": range(points)', '"y": range(1, points + 1)'))
+    command = ["figures", "verify", str(exported["pdf"]), "--json", "--root", str(little_root)]
+    done = CliRunner().invoke(companion, command)
+    assert done.exit_code == 1
+    said = json.loads(done.stdout)
+    assert (said["figure"], said["same"]) == ("little-line", False)
+    assert "values" in said["differences"][-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.txt", b"", "no figure of this book"),
+        ("a.svg", b"<svg></svg>", "no provenance"),
+        ("a.png", b"GIF89a", "not a PNG"),
+        ("a.pdf", b"%PDF-1.4 nothing", "no provenance"),
+        ("a.json", b"[]", "no provenance"),
+        ("a.json", b'{"name": "x"}', "lacks chapter"),
+        ("a.csv", b"1,2\n", "a.csv.json: No such file"),
+    ],
+)
+def test_a_file_that_says_nothing_is_refused(tmp_path, little_root, name, content, told):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=told):
+        verify(little_root, tmp_path / name)
+
+
+def test_a_parameter_that_the_chapter_does_not_have_is_named(exported, little_root):
+    spec = json.loads(exported["json"].read_text("utf-8"))
+    spec["usermeta"]["companion"]["chapter_parameters"]["speed"] = "__import__('os')"
+    exported["json"].write_text(json.dumps(spec))
+    with pytest.raises(InputError, match="no parameter speed"):
+        verify(little_root, exported["json"])
