@@ -141,11 +141,22 @@ def test_on_paper_a_picture_on_white_is_there(open_figure):
 def test_every_download_is_there(open_figure, html):
     _, figure = open_figure()
     links = figure.locator(".companion-downloads a").evaluate_all(
-        "links => links.map(l => l.getAttribute('href'))"
+        "links => links.filter(l => l.hasAttribute('download')).map(l => l.getAttribute('href'))"
     )
     assert len(links) == 4
     for link in links:
         assert (html / "book" / link).resolve().stat().st_size > 0
+
+
+def test_a_figure_says_how_it_is_cited(open_figure):
+    page, figure = open_figure()
+    entry = figure.locator(".companion-cite pre")
+    expect(entry).to_be_hidden()
+    figure.locator(".companion-cite summary").click()
+    expect(entry).to_contain_text("@inproceedings{qin2025mooncake")
+    expect(entry).to_contain_text(f"control-plane.html{FIGURE}")
+    figure.get_by_role("link", name="Permanent link").click()
+    assert page.url.endswith(FIGURE)
 
 
 def contrast(one, other):

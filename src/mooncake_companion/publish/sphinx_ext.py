@@ -26,7 +26,7 @@ from sphinx.util.osutil import relative_uri
 
 from mooncake_companion import traces
 from mooncake_companion.errors import CompanionError
-from mooncake_companion.publish import directives, figures, registry
+from mooncake_companion.publish import citations, directives, figures, registry
 from mooncake_companion.publish.chapters import any_chapter
 from mooncake_companion.publish.dependencies import dependencies
 from mooncake_companion.publish.kernel import use_this_interpreter
@@ -138,9 +138,27 @@ def _visit_notes(translator: Any, node: ChartNotesNode) -> None:
     )
     origin = origin_html(figures.provenance(node["spec"]))
     translator.body.append(
-        f'<div class="companion-notes">{origin}<p class="companion-downloads">Download: {links}</p></div>'
+        f'<div class="companion-notes">{origin}'
+        f'<p class="companion-downloads"><a href="#fig-{name}">Permanent link'
+        f'<span class="visually-hidden"> to figure {name}</span></a> Download: {links}</p>'
+        f"{cite_html(node['spec']['name'])}</div>"
     )
     raise nodes.SkipNode
+
+
+def cite_html(name: str) -> str:
+    """How to cite a figure, folded away; empty for a figure that is not in the register."""
+    figure = registry.figures().get(name)
+    if figure is None:
+        return ""
+    entries = html.escape(citations.cite("bibtex", figure).rstrip())
+    return (
+        '<details class="companion-cite"><summary>Cite'
+        f'<span class="visually-hidden"> figure {html.escape(name)}</span></summary>'
+        f'<div class="highlight-bibtex notranslate"><div class="highlight"><pre>{entries}</pre></div></div>'
+        f"<p>As RIS, CSL-JSON or APA: <code>companion figures cite {html.escape(name)} --style ris</code></p>"
+        "</details>"
+    )
 
 
 def origin_html(provenance: dict[str, Any]) -> str:
