@@ -18,6 +18,7 @@ from mooncake_companion.charts import (
     tables,
     theme,
     transfer,
+    walkthrough,
     workloads,
 )
 
@@ -39,5 +40,6 @@ __all__ = [
     "tables",
     "theme",
     "transfer",
+    "walkthrough",
     "workloads",
 ]
