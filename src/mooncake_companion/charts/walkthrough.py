@@ -176,9 +176,7 @@ def _decoders(table: pd.DataFrame) -> alt.LayerChart:
         .mark_bar(height={"band": 0.72}, color=PALETTE["decode"])
         .encode(
             _candidates(),
-            alt.X("tokens:Q")
-            .title("KV cache with this request (tokens); the smallest wins")
-            .axis(format="~s", tickCount=5),
+            alt.X("tokens:Q").title("KV cache (tokens); the smallest wins").axis(format="~s", tickCount=5),
             tooltip=tooltip,
         )
     )

@@ -150,6 +150,39 @@ def run(params: Params) -> pd.DataFrame:
     return table
 
 
+_TOLD = {FETCHED: "fetched", TOO_SHORT: "too short", NO_HEADROOM: "no headroom", OWN: "own"}
+
+
+def told(table: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """What a text can say of each scenario: the winner's terms as they are printed.
+
+    Keys: "fetched", "too short", "no headroom", "own". Every key and term is there: "none" for a
+    scenario that the table lacks. Also ``pool_pct``, and ``others_transfer_s``, the least
+    that another candidate would have to transfer.
+    """
+    chosen = winners(table)
+    others = table[(table["pool"] == "prefill") & ~table["wins"]]
+    chosen["others_transfer_s"] = others.groupby("scenario")["transfer_s"].min()
+    chosen["pool_pct"] = 100 * chosen["pool_share"]
+    printed = {
+        "input_tokens": "{:,.0f}",
+        "fetched_tokens": "{:,.0f}",
+        "transfer_s": "{:.2f}",
+        "others_transfer_s": "{:.2f}",
+        "queue_s": "{:.2f}",
+        "ttft_s": "{:.2f}",
+        "decode_nodes": "{:.0f}",
+        "pool_pct": "{:.0f}",
+    }
+    return {
+        key: {
+            name: form.format(chosen.loc[scenario, name]) if scenario in chosen.index else "none"
+            for name, form in printed.items()
+        }
+        for scenario, key in _TOLD.items()
+    }
+
+
 def on_cluster_of(params: prefill_scheduling.Params) -> Params:
     """The walkthrough with the trace and the cluster of another experiment."""
     theirs = dataclasses.asdict(params)
