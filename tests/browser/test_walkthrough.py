@@ -25,7 +25,7 @@ def marks(figure):
 
 
 def texts(figure):
-    return figure.locator(".companion-live g.mark-text.role-mark text").all_inner_texts()
+    return figure.locator(".companion-live g.mark-text.role-mark text").all_text_contents()
 
 
 def bars(figure):
