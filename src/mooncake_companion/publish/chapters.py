@@ -11,6 +11,7 @@ from mooncake_companion.experiments import (
     overload,
     prefill_pipeline,
     prefill_scheduling,
+    questions,
     storage_for_compute,
     tiered_cache,
     workloads,
@@ -53,6 +54,7 @@ CHAPTERS = {
         Chapter(name="control-plane", params=prefill_scheduling.Params),
         Chapter(name="overload", params=overload.Params),
         Chapter(name="transfer", params=hot_holder.Params),
+        Chapter(name="questions", params=questions.Params),
     )
 }
 
