@@ -68,6 +68,7 @@ def test_it_has_one_table_and_survives_json(table):
     assert alt.VConcatChart.from_dict(spec).to_dict() == spec
 
 
+@pytest.mark.slow
 def test_each_step_adds_something(table):
     svgs = [drawn(table, walk_step=step) for step in range(1, 7)]
     assert len(set(svgs)) == 6

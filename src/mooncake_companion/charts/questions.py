@@ -8,7 +8,16 @@ from mooncake_companion.charts.workloads import TITLE_OF, in_order, panels, titl
 
 MODELLED, REPORTED = "modelled", "reported"
 
+_FIRST_WORDS = "split(datum.label, ' ')[0] + ' ' + split(datum.label, ' ')[1]"
+_TWO_LINES = (
+    f"length(datum.label) > 15 ? [{_FIRST_WORDS}, substring(datum.label, length({_FIRST_WORDS}) + 1)] "
+    ": datum.label"
+)
+"""Labels for narrow screens."""
+
 _EDGE_POINTS = 12
+_FARTHEST = "requests with any hit"
+"""A way to count that is off the chart everywhere, so that its row has room for a label."""
 _SHAPES = ("circle", "square", "triangle-up", "diamond")
 _CACHES = {"local": "local_cache_aware", "global": "global_cache_aware"}
 _QUANTITIES = {"Hit rate (%)": "hit_rate_pct", "Prefill time (s)": "prefill_gpu_time_s"}
@@ -58,7 +67,8 @@ def counts(table: pd.DataFrame) -> alt.LayerChart:
     ]
     x = (
         alt.X("at:Q")
-        .title("Moves the hit ratio by (percentage points)")
+        .title("Moves the hit ratio by (points)")
+        .axis(tickCount=6)
         .scale(domain=[-_EDGE_POINTS, _EDGE_POINTS], nice=False)
     )
     dots = base.transform_filter(alt.datum.origin == MODELLED)
@@ -69,7 +79,8 @@ def counts(table: pd.DataFrame) -> alt.LayerChart:
         alt.Y("definition:N")
         .title(None)
         .sort(ways)
-        .axis(grid=True, ticks=False, domain=False, labelLimit=170),
+        .scale(type="band")
+        .axis(grid=True, ticks=False, domain=False, labelExpr=_TWO_LINES),
         alt.Color("panel:N")
         .title(None)
         .scale(domain=names, range=[PALETTE.get(name, PALETTE["dram"]) for name in workloads]),
@@ -82,12 +93,12 @@ def counts(table: pd.DataFrame) -> alt.LayerChart:
     )
     label = (
         needed.transform_calculate(said="'needed ' + format(datum.points, '+.1f')")
-        .mark_text(align="right", dx=-5, fontSize=11)
-        .encode(alt.X("at:Q"), alt.Y(value=alt.expr("height - 11")), alt.Text("said:N"))
+        .mark_text(align="left", dx=5, fontSize=11)
+        .encode(alt.X("at:Q"), alt.YDatum(_FARTHEST), alt.Text("said:N"))
     )
     chart = rule + marks + label
     return finish(
-        chart.add_params(capacity).properties(height=alt.Step(22)),
+        chart.add_params(capacity).properties(height=alt.Step(30)),
         name="hit-rate-counts",
         description=_describe_counts(table),
         table=shown,
@@ -113,8 +124,8 @@ def explanations(table: pd.DataFrame) -> alt.ConcatChart:
         alt.Chart(table)
         .transform_calculate(value=f"{of} : 0")
         .encode(
-            alt.X("value:Q").title("Hit rate (%), or prefill time (s)").axis(tickCount=5),
-            alt.Color("cache:N").title("Cache (dashed: reported)").scale(colours(_CACHES)),
+            alt.X("value:Q").title("Hit rate (%) or prefill (s)").axis(tickCount=5),
+            alt.Color("cache:N").title("Dashed: reported").scale(colours(_CACHES)),
             tooltip=[
                 alt.Tooltip("explanation:N").title("Changed"),
                 alt.Tooltip("cache:N").title("Cache"),
@@ -129,14 +140,17 @@ def explanations(table: pd.DataFrame) -> alt.ConcatChart:
         base.transform_filter(alt.datum.origin == MODELLED)
         .mark_bar(height={"band": 0.85})
         .encode(
-            alt.Y("explanation:N").title(None).sort(names).axis(ticks=False, domain=False, labelLimit=170),
+            alt.Y("explanation:N")
+            .title(None)
+            .sort(names)
+            .axis(ticks=False, domain=False, labelExpr=_TWO_LINES),
             alt.YOffset("cache:N").sort(list(_CACHES)),
         )
     )
     reported = base.transform_filter(alt.datum.origin == REPORTED).mark_rule(
         strokeDash=[5, 4], strokeWidth=2.25
     )
-    chart = panels(table, (bars + reported).properties(width=150, height=alt.Step(15)))
+    chart = panels(table, (bars + reported).properties(width=190, height=alt.Step(16)))
     return finish(
         chart.add_params(quantity),
         name="local-cache-explanations",
@@ -234,7 +248,10 @@ def remote_reads(table: pd.DataFrame) -> alt.LayerChart:
             read_gb="datum.read_bytes / 1e9",
         )
         .encode(
-            alt.X("output_tokens:Q").title("Answer (tokens, logarithmic)").scale(type="log", nice=False),
+            alt.X("output_tokens:Q")
+            .title("Answer (tokens, logarithmic)")
+            .scale(type="log", nice=False)
+            .axis(tickCount=4),
             alt.Y("mean_token_ms:Q")
             .title("Time per token (ms, logarithmic)")
             .scale(type="log", nice=False, zero=False)
@@ -243,9 +260,6 @@ def remote_reads(table: pd.DataFrame) -> alt.LayerChart:
             .title(None)
             .scale(domain=names, range=[PALETTE[colour] for colour, _ in _WAYS.values()])
             .legend(columns=1),
-            alt.StrokeDash("way:N")
-            .title(None)
-            .scale(domain=names, range=[list(dash) for _, dash in _WAYS.values()]),
             tooltip=[
                 alt.Tooltip("way:N").title("KV cache"),
                 alt.Tooltip("batch:Q").title("Requests decoding together"),
@@ -257,7 +271,11 @@ def remote_reads(table: pd.DataFrame) -> alt.LayerChart:
             ],
         )
     )
-    chart = base.mark_line() + base.mark_point(size=45, opacity=1, strokeWidth=0)
+    dash = alt.StrokeDash("way:N").scale(domain=names, range=[list(dash) for _, dash in _WAYS.values()])
+    lines = base.mark_line().encode(
+        dash.title(None).legend(columns=1, symbolType="stroke", symbolSize=400, symbolStrokeWidth=3)
+    )
+    chart = lines + base.mark_point(size=45, opacity=1)
     return finish(
         chart.add_params(batch).properties(height=260),
         name="remote-kv-reads",

@@ -108,7 +108,7 @@ def gain_of_fetching(table: pd.DataFrame) -> pd.Series:
 
 
 def estimates(params: Params) -> Estimates:
-    """The two predictors that Algorithm 1 calls, from the model's costs: a node and a network that are idle."""
+    """The two predictors that Algorithm 1 calls, from the model's costs of an idle node and network."""
     node, model, fitted = load_node(params.node), load_model(params.model), load_calibration()
 
     def prefill_s(input_tokens: int, prefix: Prefix) -> tuple[float, float]:

@@ -21,13 +21,13 @@ from mooncake_companion.parameters import check, parameter
 AS_PRINTED = "Algorithm 1"
 EXPLANATIONS: dict[str, dict[str, Any]] = {
     AS_PRINTED: {"shortlist_nodes": 0},
-    "Unbounded caches": {"shortlist_nodes": 0, "cache_tokens_per_node": 10**10},
-    "Three times the requests": {"shortlist_nodes": 0, "arrival_speedup": 3.0},
-    "Three shortest queues": {"shortlist_nodes": 3},
-    "Two shortest queues": {"shortlist_nodes": 2},
-    "Shortest queue": {"shortlist_nodes": 1},
+    "Room for all": {"shortlist_nodes": 0, "cache_tokens_per_node": 10**10},
+    "Triple load": {"shortlist_nodes": 0, "arrival_speedup": 3.0},
+    "Three queues": {"shortlist_nodes": 3},
+    "Two queues": {"shortlist_nodes": 2},
+    "One queue": {"shortlist_nodes": 1},
 }
-"""What is changed at a time, as fields of `cache_sharing.Params`."""
+"""What is changed at a time, as fields of `cache_sharing.Params`; of the queues the shortest are weighed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
