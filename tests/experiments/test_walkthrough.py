@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from mooncake_companion import traces
-from mooncake_companion.errors import InputError
+from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.experiments import prefill_scheduling, walkthrough
 from mooncake_companion.experiments.walkthrough import ANY, FETCHED, NO_HEADROOM, OWN, TOO_SHORT, Params
 from mooncake_companion.simulator import Admission, Outcome, simulate
@@ -115,3 +115,13 @@ def test_it_takes_over_another_experiments_cluster():
 def test_a_cluster_without_decode_nodes_is_refused():
     with pytest.raises(InputError, match="leaves no node of 8 to decode"):
         Params(nodes=8, prefill_nodes=8)
+
+
+def test_where_a_node_without_any_prefix_would_fetch_no_start_is_too_short():
+    """Without system prompts some node holds nothing, and no threshold forbids it to fetch."""
+    try:
+        table = walkthrough.run(dataclasses.replace(PARAMS, trace="synthetic", window_start_share=0.15))
+    except CompanionError as reason:
+        pytest.skip(str(reason))
+    assert TOO_SHORT not in set(table["scenario"])
+    assert FETCHED in set(table["scenario"])

@@ -138,8 +138,9 @@ def run(params: Params) -> pd.DataFrame:
     tables = []
     if fetched is not None:
         tables.append(_rows(FETCHED, usual, fetched))
-        shorter = _too_short(trace, usual.prefill, fetched, params)
-        tables.append(_rows(TOO_SHORT, _weigh(shorter, params.cluster(), [fetched]), fetched))
+        shorter = _weigh(_too_short(trace, usual.prefill, fetched, params), params.cluster(), [fetched])
+        if not (shorter.prefill["chosen"] & (shorter.prefill["fetched_tokens"] > 0)).any():
+            tables.append(_rows(TOO_SHORT, shorter, fetched))
         full = _without_headroom(params, trace, fetched)
         if full is not None:
             tables.append(_rows(NO_HEADROOM, _weigh(trace, full, [fetched]), fetched))
@@ -255,7 +256,8 @@ def _largest(rows: pd.DataFrame, values: pd.Series) -> int | None:
 def _too_short(trace: Trace, prefill: pd.DataFrame, request: int, params: Params) -> Trace:
     """The trace up to a request, which shares less of its prompt: the rest are blocks never seen.
 
-    The most blocks are shared for which no node fetches that holds anything of them.
+    The most blocks are shared for which no node fetches that holds anything of them. A node that holds
+    nothing always fetches, whatever the threshold.
     """
     held = prefill.loc[prefill["request"] == request, "local_tokens"] // trace.block_tokens
     least = int(held[held > 0].min())
