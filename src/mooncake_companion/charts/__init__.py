@@ -17,6 +17,7 @@ from mooncake_companion.charts import (
     prefill_pipeline,
     prefill_scheduling,
     prefix_choices,
+    questions,
     real_requests,
     request_rate,
     returned_answers,
@@ -29,6 +30,7 @@ from mooncake_companion.charts import (
     transfer,
     transfer_tax,
     two_phases,
+    walkthrough,
     workloads,
 )
 
@@ -49,6 +51,7 @@ __all__ = [
     "prefill_pipeline",
     "prefill_scheduling",
     "prefix_choices",
+    "questions",
     "real_requests",
     "request_rate",
     "returned_answers",
@@ -61,5 +64,6 @@ __all__ = [
     "transfer",
     "transfer_tax",
     "two_phases",
+    "walkthrough",
     "workloads",
 ]

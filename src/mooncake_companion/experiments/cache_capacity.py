@@ -210,7 +210,9 @@ def hit_ratio_of_block_uses() -> float:
 _HOTTEST_LEFT_OUT = 1_000
 
 
-def definitions(trace: Trace, *, warmup_s: float = 600.0) -> pd.DataFrame:
+def definitions(
+    trace: Trace, *, warmup_s: float = 600.0, finer_tokens: tuple[int, ...] = (256, 64, 16)
+) -> pd.DataFrame:
     """What a hit ratio can mean, on one trace and one LRU cache at Table 1's capacities.
 
     Parameters
@@ -219,6 +221,8 @@ def definitions(trace: Trace, *, warmup_s: float = 600.0) -> pd.DataFrame:
         In its released blocks.
     warmup_s : float
         What "after a warm-up" leaves out, in seconds.
+    finer_tokens : tuple of int
+        Sizes of finer blocks, which take long to refine.
 
     Returns
     -------
@@ -228,7 +232,7 @@ def definitions(trace: Trace, *, warmup_s: float = 600.0) -> pd.DataFrame:
     """
     rows = [
         (name, blocks, ratio)
-        for name, ratios in _ratios(trace, warmup_s).items()
+        for name, ratios in _ratios(trace, warmup_s, finer_tokens).items()
         for blocks, ratio in zip(TABLE_1_BLOCKS, ratios, strict=True)
     ]
     table = pd.DataFrame(rows, columns=["definition", "capacity_blocks", "hit_ratio"])
@@ -237,7 +241,7 @@ def definitions(trace: Trace, *, warmup_s: float = 600.0) -> pd.DataFrame:
     return table
 
 
-def _ratios(trace: Trace, warmup_s: float) -> dict[str, list[float]]:
+def _ratios(trace: Trace, warmup_s: float, finer_tokens: tuple[int, ...]) -> dict[str, list[float]]:
     """Hit ratios by definition at the capacities of Table 1."""
     distances = reuse_distances(trace.block_ids)
     request, tokens = request_of_block(trace), tokens_of_entries(trace)
@@ -262,7 +266,7 @@ def _ratios(trace: Trace, warmup_s: float) -> dict[str, list[float]]:
         "first half of the requests": _block_ratios(trace.head(max(1, len(trace) // 2)).block_ids),
         "every other request": _block_ratios(trace.block_ids[request % 2 == 0]),
     }
-    for finer in (256, 64, 16):
+    for finer in finer_tokens:
         fine = with_block_tokens(trace, finer)
         room = [min(c, len(trace.block_ids)) * trace.block_tokens for c in TABLE_1_BLOCKS]
         ratios[f"tokens, blocks of {finer}"] = lru_hit_ratios(fine, np.array(room)).tolist()

@@ -13,6 +13,7 @@ from mooncake_companion.experiments import (
     overload,
     prefill_pipeline,
     prefill_scheduling,
+    questions,
     storage_for_compute,
     tiered_cache,
     workloads,
@@ -57,6 +58,7 @@ CHAPTERS = {
         Chapter(name="overload", params=overload.Params),
         Chapter(name="results", params=goodput.Params),
         Chapter(name="transfer", params=hot_holder.Params),
+        Chapter(name="questions", params=questions.Params),
     )
 }
 
