@@ -9,6 +9,7 @@ may begin from a preset and change some of its fields::
 """
 
 import dataclasses
+import functools
 import tomllib
 import types
 import typing
@@ -31,8 +32,13 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes"}
 
 def shipped(kind: type[T], file: str) -> dict[str, T]:
     """All presets of one file of ``data/presets``, by name."""
-    path = data_path("presets", file)
-    return {name: build(kind, fields, f"{file}, table [{name}]") for name, fields in read(path).items()}
+    tables = _shipped_tables(file)
+    return {name: build(kind, fields, f"{file}, table [{name}]") for name, fields in tables.items()}
+
+
+@functools.cache
+def _shipped_tables(file: str) -> Mapping[str, Any]:
+    return read(data_path("presets", file))
 
 
 def find(kind: type[T], name: str, table: str, known: Mapping[str, T]) -> T:

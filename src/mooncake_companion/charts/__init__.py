@@ -19,6 +19,7 @@ from mooncake_companion.charts import (
     theme,
     transfer,
     workloads,
+    your_cluster,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "theme",
     "transfer",
     "workloads",
+    "your_cluster",
 ]
