@@ -88,7 +88,7 @@ def test_the_nodes_follow_host_and_speed():
 def test_what_does_not_fit_has_no_number():
     spec = CHARTS["cluster-break-even"]().to_dict()
     pairs = experiment.break_even(PARAMS).query("cached_tokens == 8192")
-    assert drawn(spec).count(">too big<") == (~pairs["fits"]).sum() == 6
+    assert drawn(spec).count(">–<") == (~pairs["fits"]).sum() == 6
     assert ">42.3<" in drawn(spec)
     assert ">10.6<" in drawn(spec, rate="Equation 2 over the network's line rate (%)")
 

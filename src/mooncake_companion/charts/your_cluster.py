@@ -52,7 +52,6 @@ def by_node(table: pd.DataFrame, *, ttft_limit_s: float, tbt_limit_s: float) -> 
         bind=alt.binding_radio(options=list(_HOST), labels=list(_HOST.values()), name="Host's work "),
     )
     y = alt.Y("node:N").title(None).sort(None).axis(ticks=False)
-    bare = y.axis(labels=False, ticks=False)
     base = alt.Chart(table).transform_filter("datum.speedup == speed && toString(datum.host_time) == host")
     tooltip = [
         alt.Tooltip("node:N").title("Node"),
@@ -64,7 +63,7 @@ def by_node(table: pd.DataFrame, *, ttft_limit_s: float, tbt_limit_s: float) -> 
         alt.Tooltip("goodput_requests_per_s:Q", format=".2f").title("Goodput (requests/s)"),
     ]
 
-    def times(metric: str, limit_s: float, colour: str, ticks: list[float], y: alt.Y) -> alt.LayerChart:
+    def times(metric: str, limit_s: float, colour: str, ticks: list[float]) -> alt.LayerChart:
         x = alt.X(f"{metric}_p50_s:Q").title([f"{metric.upper()} (s, logarithmic)", "dot: median, bar: 90 %"])
         x = x.scale(type="log", nice=False, padding=6).axis(values=ticks, labelOverlap=True)
         there = base.transform_filter("datum.fits").encode(y, x, tooltip=tooltip)
@@ -76,20 +75,19 @@ def by_node(table: pd.DataFrame, *, ttft_limit_s: float, tbt_limit_s: float) -> 
                 alt.X(f"{metric}_p90_s:Q")
             )
             + limit.mark_rule(color=PALETTE["reported"], strokeDash=[4, 3]).encode(alt.X("limit:Q"))
-        ).properties(width=150, height=alt.Step(30))
+        ).properties(width=120, height=alt.Step(30))
 
     goodput = base.transform_calculate(
         shown="datum.fits ? format(datum.goodput_requests_per_s, '.2f') : 'does not fit'",
         value="datum.fits ? datum.goodput_requests_per_s : 0",
-    ).encode(bare, alt.X("value:Q").title(["Goodput (requests/s)", "within both limits"]), tooltip=tooltip)
+    ).encode(y, alt.X("value:Q").title(["Goodput (requests/s)", "within both limits"]), tooltip=tooltip)
     bars = goodput.mark_bar(color=PALETTE["mooncake"], height={"band": 0.6}) + goodput.mark_text(
         align="left", dx=4
     ).encode(alt.Text("shown:N"))
     chart = alt.hconcat(
-        times("ttft", ttft_limit_s, "prefill", _TIMES, y),
-        times("tbt", tbt_limit_s, "decode", _RHYTHMS, bare),
-        bars.properties(width=150, height=alt.Step(30)),
-        spacing=14,
+        times("ttft", ttft_limit_s, "prefill", _TIMES),
+        times("tbt", tbt_limit_s, "decode", _RHYTHMS),
+        bars.properties(width=120, height=alt.Step(30)),
     )
     return finish(
         chart.add_params(host, speed),
@@ -164,7 +162,7 @@ def break_even(table: pd.DataFrame, *, cached_tokens: int) -> alt.LayerChart:
             alt.X("node:N")
             .title(None)
             .sort(None)
-            .axis(labelAngle=0, orient="top", ticks=False, domain=False),
+            .axis(labelAngle=0, labelFontSize=11, labelOverlap=False, orient="top", ticks=False),
             alt.Y("model_title:N").title(None).sort(None).axis(ticks=False),
             tooltip=[
                 alt.Tooltip("model_title:N").title("Model"),
@@ -182,12 +180,14 @@ def break_even(table: pd.DataFrame, *, cached_tokens: int) -> alt.LayerChart:
         fits.mark_rect(stroke=None).encode(
             alt.Color("value:Q", legend=None).scale(type="log", range=list(HEAT), interpolate="rgb")
         )
-        + fits.mark_text(color="white", fontWeight="bold").encode(alt.Text("value:Q", format=".3~r"))
-        + base.transform_filter("!datum.fits").mark_text(opacity=0.8).encode(alt.TextValue("too big"))
+        + fits.mark_text(color="white", fontWeight="bold", fontSize=11).encode(
+            alt.Text("value:Q", format=".3~r")
+        )
+        + base.transform_filter("!datum.fits").mark_text(opacity=0.8).encode(alt.TextValue("–"))
     )
     return finish(
         layers.add_params(prefix, _select("rate", _BREAK_EVEN, "Bandwidth ")).properties(
-            width=alt.Step(66), height=alt.Step(34), title=_heading("rate")
+            width=400, height=alt.Step(34), title=_heading("rate")
         ),
         name="cluster-break-even",
         description=_describe_break_even(table, cached_tokens),
