@@ -1,7 +1,7 @@
 """Another cluster than the papers': other GPUs, models, networks, limits and traces."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -192,7 +192,12 @@ def results(params: Params, systems: Sequence[str] = (MOONCAKE,)) -> Iterator[tu
 
 def run(params: Params, systems: Sequence[str] = tuple(SYSTEMS)) -> pd.DataFrame:
     """What becomes of the trace on the cluster, a row for each system; columns as of `summary`."""
-    table = pd.DataFrame([summary(params, system, result) for system, result in results(params, systems)])
+    return tabulated(params, dict(results(params, systems)))
+
+
+def tabulated(params: Params, replays: Mapping[str, Result]) -> pd.DataFrame:
+    """The table of `run`, from replays that are there already."""
+    table = pd.DataFrame([summary(params, system, result) for system, result in replays.items()])
     table.attrs["provenance"] = provenance(params)
     return table
 
