@@ -65,7 +65,9 @@ def by_node(table: pd.DataFrame, *, ttft_limit_s: float, tbt_limit_s: float) -> 
 
     def times(metric: str, limit_s: float, colour: str, ticks: list[float]) -> alt.LayerChart:
         x = alt.X(f"{metric}_p50_s:Q").title([f"{metric.upper()} (s, logarithmic)", "dot: median, bar: 90 %"])
-        x = x.scale(type="log", nice=False, padding=6).axis(values=ticks, labelOverlap=True)
+        x = x.scale(type="log", nice=False, padding=6).axis(
+            values=ticks, labelOverlap="greedy", labelSeparation=4
+        )
         there = base.transform_filter("datum.fits").encode(y, x, tooltip=tooltip)
         limit = base.transform_aggregate(count="count()").transform_calculate(limit=f"{limit_s}")
         return (
@@ -80,10 +82,13 @@ def by_node(table: pd.DataFrame, *, ttft_limit_s: float, tbt_limit_s: float) -> 
     goodput = base.transform_calculate(
         shown="datum.fits ? format(datum.goodput_requests_per_s, '.2f') : 'does not fit'",
         value="datum.fits ? datum.goodput_requests_per_s : 0",
+        with_label="1.4 * datum.value",  # room for the numbers, whatever is chosen
     ).encode(y, alt.X("value:Q").title(["Goodput (requests/s)", "within both limits"]), tooltip=tooltip)
-    bars = goodput.mark_bar(color=PALETTE["mooncake"], height={"band": 0.6}) + goodput.mark_text(
-        align="left", dx=4
-    ).encode(alt.Text("shown:N"))
+    bars = (
+        goodput.mark_bar(color=PALETTE["mooncake"], height={"band": 0.6})
+        + goodput.mark_text(align="left", dx=4).encode(alt.Text("shown:N"))
+        + goodput.mark_point(opacity=0).encode(alt.X("with_label:Q"), tooltip=alt.value(None))
+    )
     chart = alt.hconcat(
         times("ttft", ttft_limit_s, "prefill", _TIMES),
         times("tbt", tbt_limit_s, "decode", _RHYTHMS),

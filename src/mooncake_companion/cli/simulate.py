@@ -161,6 +161,10 @@ def simulate(
             f"{table.attrs['provenance']['trace_source']}\n{cluster}, {load_model(params.model).title}\n"
         )
         click.echo(_laid_out(table.to_dict("records")))
+        if params.host_time:
+            click.echo(
+                "\nDecode waits for its host as the paper's cluster did; --host-time false leaves that out."
+            )
     if out:
         files = simulation.write(out, table, results, form)
         click.echo("\n" + "\n".join(map(str, (*files, out / "figures"))), err=as_json)
