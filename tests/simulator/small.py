@@ -63,6 +63,25 @@ def small_traces(draw, max_requests=30, max_output_tokens=40):
     return Trace.from_requests(requests)
 
 
+@st.composite
+def small_conversations(draw, max_turns=25, max_output_tokens=40):
+    """Sessions whose prompts go on with what was said, so that answers complete blocks of theirs.
+
+    A turn may be sent again, or come before its answer can be there.
+    """
+    sessions, requests, now_s, ids = [(0, [])], [], 0.0, 0
+    for _ in range(draw(st.integers(1, max_turns))):
+        now_s += draw(st.sampled_from([0.0, 1.0, 8.0, 16.0]))
+        said_tokens, said = draw(st.sampled_from([s for s in sessions if s[0] < 4800]))  # fits any node
+        tokens = said_tokens + draw(st.sampled_from([3, 490, 500, 900]))
+        output_tokens = draw(st.integers(1, max_output_tokens))
+        prompt = said + list(range(ids, ids - (-tokens // 512) - len(said)))
+        ids += len(prompt) - len(said)
+        requests.append((now_s, tokens, output_tokens, prompt))
+        sessions.append((tokens + output_tokens, prompt[: tokens // 512]))
+    return Trace.from_requests(requests)
+
+
 # Memory for KV cache on a decode node from about 6,000 tokens (one or two requests) to plenty.
 _NODES = [
     NODE,
@@ -83,7 +102,9 @@ _TIERS = [
 def _whole(setting):
     """Pools of whole pipelines; tiers as plain settings."""
     instances, tiers = setting.pop("instances"), setting.pop("tiers")
-    return setting | tiers | {"prefill_nodes": instances * setting["pipeline_nodes"]}
+    returns = setting.pop("return_answers") and setting["eviction"] != "belady"
+    pools = {"prefill_nodes": instances * setting["pipeline_nodes"], "return_answers": returns}
+    return setting | tiers | pools
 
 
 small_settings = st.fixed_dictionaries(
@@ -105,6 +126,7 @@ small_settings = st.fixed_dictionaries(
         "transfer_startup_s": st.sampled_from([0.0, 0.125]),
         "kv_streaming": st.booleans(),
         "layerwise": st.booleans(),
+        "return_answers": st.booleans(),
         "admission": st.sampled_from(Admission),
         "ttft_limit_s": st.sampled_from([2.0, 30.0]),
         "tbt_limit_s": st.sampled_from([0.045, 0.1]),

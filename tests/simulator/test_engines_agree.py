@@ -16,6 +16,7 @@ from tests.simulator.small import (
     coupled,
     coupled_settings,
     replace_node,
+    small_conversations,
     small_settings,
     small_traces,
 )
@@ -42,7 +43,7 @@ def on_small_coupled_clusters(trace, setting):
     assert_equal(trace, coupled(**setting), 0)
 
 
-disaggregated = given(small_traces(), small_settings, st.integers(0, 2**32 - 1))
+disaggregated = given(small_traces() | small_conversations(), small_settings, st.integers(0, 2**32 - 1))
 together = given(small_traces(), coupled_settings)
 
 test_on_small_clusters = settings(max_examples=300)(disaggregated(on_small_clusters))
@@ -55,7 +56,11 @@ test_on_thousands_of_coupled_clusters = pytest.mark.slow(
 )
 
 
-@given(small_traces(max_requests=60), small_settings, st.integers(0, 2**32 - 1))
+@given(
+    small_traces(max_requests=60) | small_conversations(max_turns=60),
+    small_settings,
+    st.integers(0, 2**32 - 1),
+)
 @settings(max_examples=300)
 def test_with_the_fitted_constants(trace, setting, seed):
     assert_equal(trace, cluster(**setting, calibration=load_calibration()), seed)
@@ -72,6 +77,15 @@ def test_when_heap_flows_and_batches_outgrow_their_first_size(streaming):
     result = simulate(trace, cluster(**setting))
     in_batch = [((result.join_s <= t) & (result.finish_s > t)).sum() for t in result.join_s]
     assert max(in_batch) > 2 * 64 + 2
+
+
+def test_when_hundreds_of_answers_return_at_once():
+    trace = Trace.from_requests([(0.0, 1000, 60, [2 * k, 2 * k + 1]) for k in range(400)])
+    setting = {"prefill_nodes": 200, "decode_nodes": 2, "return_answers": True}
+    assert_equal(trace, cluster(**setting), 0)
+    result = simulate(trace, cluster(**setting))
+    assert result.counters["returned_bytes"] == 400 * 512 * 327_680
+    assert max(np.unique(result.finish_s, return_counts=True)[1]) > 64
 
 
 def test_when_flows_outgrow_their_first_size_two_at_once():

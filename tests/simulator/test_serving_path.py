@@ -16,12 +16,14 @@ from mooncake_companion.simulator import Admission, Outcome, Routing, decisions,
 from mooncake_companion.simulator.clock import Order
 from mooncake_companion.simulator.serving_path import requests_of
 from mooncake_companion.traces import Trace
+from mooncake_companion.traces.answers import answer_blocks
 from tests.simulator.small import (
     CALIBRATION,
     MODEL,
     NODE,
     cluster,
     replace_node,
+    small_conversations,
     small_settings,
     small_traces,
 )
@@ -255,11 +257,11 @@ def test_waiting_in_front_of_one_node_is_that_of_theory(service):
     assert spread_s < 0.1 * expected_s
 
 
-@given(small_traces(), small_settings)
+@given(small_traces() | small_conversations(), small_settings)
 @settings(max_examples=150)
 def test_nothing_is_left_when_all_is_done(trace, setting):
     """No pin, no transfer, no share of a decode node: whoever leaves gives everything back."""
-    requests = requests_of(trace)
+    requests = requests_of(trace, answer_blocks(trace) if setting["return_answers"] else None)
     path = reference._ServingPath(requests, cluster(**setting), 512, [0.0] * len(requests), ())
     for index, request in enumerate(requests):
         path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))

@@ -1,11 +1,11 @@
 """Commands around the book: build it, run a chapter again, look after what is kept."""
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
+from mooncake_companion.cli.tables import aligned
 from mooncake_companion.errors import CompanionError
 
 _ROOT = click.option(
@@ -57,7 +57,7 @@ def params(chapter: str, as_json: bool) -> None:
         }
         for declared in find_chapter(chapter).parameters
     ]
-    click.echo(json.dumps(rows, indent=1, ensure_ascii=False) if as_json else _aligned(rows))
+    click.echo(json.dumps(rows, indent=1, ensure_ascii=False) if as_json else aligned(rows))
 
 
 @click.command()
@@ -147,14 +147,3 @@ def _cache_folders(root: Path | None) -> dict[str, Path]:
             raise
         top = None  # an installed package without a checkout still has traces
     return cache_folders(top)
-
-
-def _aligned(rows: Sequence[Mapping[str, object]]) -> str:
-    """Lay out rows as a table; the last column is not padded."""
-    columns = list(rows[0])
-    lines = [columns, *([str(row[column]) for column in columns] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )

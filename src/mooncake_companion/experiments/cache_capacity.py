@@ -26,7 +26,7 @@ from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator.eviction import POLICIES
 from mooncake_companion.simulator.replay_fast import hits_by_capacity
 from mooncake_companion.simulator.reuse_distance import lru_hit_curve, reuse_distances
-from mooncake_companion.traces import Trace, make_trace
+from mooncake_companion.traces import Trace
 from mooncake_companion.traces.finer_blocks import tokens_of_entries, with_block_tokens
 from mooncake_companion.traces.trace import request_of_block
 
@@ -354,10 +354,11 @@ def together(parts: list[Trace]) -> Trace:
         for part, first_id in zip(parts, first_ids, strict=True)
         for request in range(len(part))
     ]
-    return make_trace(
+    return Trace(
         name="all",
         origin=parts[0].origin if len({part.origin for part in parts}) == 1 else "standin",
         source="; ".join(part.source for part in parts),
+        sha256=", ".join(part.sha256 for part in parts),
         block_tokens=parts[0].block_tokens,
         arrival_s=arrival_s[order],
         input_tokens=np.concatenate([part.input_tokens for part in parts])[order],

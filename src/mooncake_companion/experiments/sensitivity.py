@@ -74,7 +74,7 @@ class Params:
     With `points` n and d assumptions, `sobol` replays n·(d + 2) settings.
     """
 
-    points: int = parameter(64, low=4, high=2**16, help="Sobol points of each matrix; a power of two")
+    points: int = parameter(128, low=4, high=2**16, help="Sobol points of each matrix; a power of two")
     sobol_requests: int = parameter(
         3000, unit="requests", low=10, high=10**7, help="start of each trace on which variance is shared out"
     )

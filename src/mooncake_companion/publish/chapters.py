@@ -7,6 +7,7 @@ from typing import Any
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
+    deployment_timeline,
     hot_holder,
     overload,
     prefill_pipeline,
@@ -47,6 +48,7 @@ class Chapter:
 CHAPTERS = {
     chapter.name: chapter
     for chapter in (
+        Chapter(name="serving-path", params=deployment_timeline.Params),
         Chapter(name="storage-for-compute", params=storage_for_compute.Params),
         Chapter(name="workloads", params=workloads.Params),
         Chapter(name="tiered-cache", params=tiered_cache.Params),

@@ -26,7 +26,7 @@ from sphinx.util.osutil import relative_uri
 
 from mooncake_companion import traces
 from mooncake_companion.errors import CompanionError
-from mooncake_companion.publish import figures
+from mooncake_companion.publish import directives, figures, registry
 from mooncake_companion.publish.dependencies import dependencies
 from mooncake_companion.publish.kernel import use_this_interpreter
 
@@ -184,6 +184,20 @@ def write_downloads(app: Sphinx, exception: Exception | None) -> None:
             figures.write_figure(figure["spec"], folder)
 
 
+def check_register(app: Sphinx, env: BuildEnvironment) -> None:
+    """See that the register of figures and the chapters agree; a book without the register has none."""
+    if not Path(app.confdir, "data", "figures.toml").exists():
+        return
+    drawn = {name: figure["docname"].rpartition("/")[2] for name, figure in _figures(env).items()}
+    told = {figure.id: figure.chapter for figure in registry.figures().values()}
+    pages = {docname.rpartition("/")[2] for docname in env.found_docs}
+    for name in sorted(drawn.keys() | told.keys()):
+        if drawn.get(name) != told.get(name) and told.get(name, drawn.get(name)) in pages:
+            there = drawn.get(name, "no chapter")
+            said = f"data/figures.toml says {told[name]}" if name in told else "data/figures.toml lacks it"
+            _log.warning("figure %r is in %s; %s", name, there, said, type="companion", subtype="figure")
+
+
 # --- scripts out of installed packages ---------------------------------------------------------
 
 
@@ -326,5 +340,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-purge-doc", purge)
     app.connect("env-merge-info", merge)
     app.connect("doctree-resolved", add_notes)
+    app.connect("env-check-consistency", check_register)
     app.connect("build-finished", write_downloads)
+    directives.setup(app)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

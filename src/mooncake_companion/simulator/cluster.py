@@ -146,6 +146,10 @@ class Cluster(Deployment):
     layerwise : bool
         Whether loading a prefix from DRAM and storing new blocks there overlap with the
         computation, layer by layer, or come before and after it.
+    return_answers : bool
+        Whether a decode node that is done with a request sends the blocks that the answer completed
+        to the node that prefilled it, if that still holds all full blocks of the prompt. Which they
+        are is known from the whole trace (`traces.answers`). Not with Belady's optimum.
     admission : Admission
     ttft_limit_s, tbt_limit_s : float
         The service-level objectives, which admission looks at.
@@ -171,6 +175,7 @@ class Cluster(Deployment):
     transfer_startup_s: float = 0.0
     kv_streaming: bool = True
     layerwise: bool = True
+    return_answers: bool = False
     admission: Admission = Admission.NONE
     ttft_limit_s: float = 30.0
     tbt_limit_s: float = 0.1
@@ -205,6 +210,8 @@ class Cluster(Deployment):
             raise InputError(
                 f"Cluster.eviction must be one of {', '.join((*POLICIES, STORE))}, got {self.eviction!r}"
             )
+        if self.return_answers and self.eviction == "belady":
+            raise InputError("Cluster.return_answers: eviction belady looks ahead to prompts, not to answers")
         if self.prefill_nodes % self.pipeline_nodes:
             raise InputError(
                 f"Cluster.pipeline_nodes: {self.prefill_nodes} prefill nodes cannot be shared out to "

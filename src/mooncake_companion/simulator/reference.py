@@ -19,6 +19,9 @@ What happens to a request:
 5. It joins the batch at the next step boundary at which there is room for its whole context, its
    answer included; so nothing is ever preempted. Those behind it wait. Each step gives every
    sequence of the batch one token.
+6. Where answers return (`Cluster.return_answers`), the blocks that the answer completed then flow back
+   to the prefill node, if it holds all full blocks of the prompt when the flow begins; until the flow
+   ends these are not evicted. Then prompt and answer count as used there.
 
 Stated simplifications:
 
@@ -31,7 +34,9 @@ Stated simplifications:
   links give: it may run ahead of the computation, and the blocks it reads are not pinned. DRAM on
   decode nodes is without bound, and nothing holds prefill back when streams pile up.
 - The answer's length is known to the decode node when it makes room. A request with a single token
-  is done with its prefill and never loads a decode node.
+  done with its prefill and never loads a decode node.
+- What returns are whole blocks, though the node may have the start of the first one. It returns over
+  the network alone: reading it out of GPU memory takes no time, and it stays no longer in the batch.
 """
 
 import math
@@ -76,7 +81,7 @@ from mooncake_companion.simulator.scheduler import (
 )
 from mooncake_companion.simulator.transfer import Transfers, link_capacities
 
-_FETCH, _STREAM, _LOAD, _TRANSFERS = range(4)
+_FETCH, _STREAM, _LOAD, _RETURN, _TRANSFERS = range(5)
 """Numbers of a request's transfers, for ties: request * _TRANSFERS + which."""
 
 
@@ -99,12 +104,15 @@ class Request(NamedTuple):
         Prompt and answer; the prefill makes the answer's first token.
     blocks : sequence of int
         Ids of the prompt's blocks; each stands for its whole prefix.
+    answer : sequence of int
+        Ids of the full blocks behind those of the prompt that the answer completes, if they return.
     """
 
     arrival_s: float
     input_tokens: int
     output_tokens: int
     blocks: Sequence[int]
+    answer: Sequence[int] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -572,6 +580,23 @@ class _ServingPath:
         else:
             begin()
 
+    def _return(self, index: int) -> None:
+        """Send the answer's blocks back, unless what stands before them is gone."""
+        request, node = self._requests[index], self._choice(index).node
+        prompt = request.blocks[: request.input_tokens // self._block_tokens]
+        if self.caches.leading_hits(prompt)[node] < len(prompt):
+            return
+        self.caches.pin(node, prompt)
+
+        def arrived() -> None:
+            run = [*prompt, *request.answer]
+            self.caches.store(node, run, self._uses(index, len(run)))
+            self.caches.unpin(node, prompt)
+
+        size_bytes = len(request.answer) * self._block_tokens * self._cluster.model.kv_bytes_per_token
+        source = len(self.prefillers) + self.records[index].decode_node
+        self.transfers.send(index * _TRANSFERS + _RETURN, source, node, size_bytes, arrived)
+
     def _kv_bytes(self, index: int) -> int:
         return self._requests[index].input_tokens * self._cluster.model.kv_bytes_per_token
 
@@ -624,6 +649,10 @@ class _ServingPath:
         record.finish_s = self.clock.now_s
         record.tbt_s = tbt_seconds(record.intervals_s, self._cluster.first_interval_counts)
         self._release(index)
+        if request.answer:
+            begin_s = self.clock.now_s + self._cluster.transfer_startup_s
+            number = index * _TRANSFERS + _RETURN
+            self.clock.at(begin_s, Order.TRANSFER, number, partial(self._return, index))
 
     def _choice(self, index: int) -> Candidate:
         choice = self.records[index].choice

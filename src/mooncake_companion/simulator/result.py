@@ -47,7 +47,8 @@ class Result:
         Blocks: ``evictions`` (for want of room, off the node), ``demoted_to_dram``,
         ``demoted_to_ssd``, ``promoted_from_dram``, ``promoted_from_ssd``. ``decode_steps``. Bytes by
         link: ``fetched_bytes``, ``streamed_bytes`` (prefill to decode node), ``loaded_bytes`` (DRAM
-        to GPU memory there). Coupled nodes have no tiers and no links.
+        to GPU memory there), ``returned_bytes`` (of answers, to prefill nodes). Coupled nodes have no
+        tiers and no links.
     """
 
     arrival_s: np.ndarray

@@ -129,7 +129,7 @@ def traffic_series(result: Result, cluster: Cluster, *, interval_s: float = 15.0
         to decode node) and ``load`` (DRAM to GPU memory of the decode node); a transfer counts as
         sent from its first instant on, and as received at its last, so that the difference is what is
         under way. On prefill nodes, counted when the prefill ends: ``ssd_read_bytes``,
-        ``dram_read_bytes`` (into GPU memory) and ``dram_written_bytes``.
+        ``dram_read_bytes`` (into GPU memory) and ``dram_written_bytes``. Answers that return are left out.
 
     Raises
     ------

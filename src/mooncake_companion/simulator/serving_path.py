@@ -13,6 +13,7 @@ from mooncake_companion.simulator.reference import Outcome, Record, Request, rep
 from mooncake_companion.simulator.result import Result
 from mooncake_companion.simulator.scheduler import NO_NODE, Routing
 from mooncake_companion.traces import Trace
+from mooncake_companion.traces.answers import Answers, answer_blocks
 
 _NOTED = (
     "fetched_s",
@@ -115,9 +116,8 @@ def decisions(
     head = trace.head(max(requests, default=0) + 1)
     _check_fit(head, cluster)
     draws = _draws(head, cluster, rng).tolist()
-    run = replay(
-        requests_of(head), cluster, block_tokens=trace.block_tokens, draws=draws, recorded=set(requests)
-    )
+    lines = requests_of(head, _answers(head, cluster))
+    run = replay(lines, cluster, block_tokens=trace.block_tokens, draws=draws, recorded=set(requests))
     prefill, decode = [], []
     for request in sorted(set(requests)):
         record = run.records[request]
@@ -148,17 +148,28 @@ def _check_fit(trace: Trace, cluster: Deployment) -> None:
         )
 
 
-def requests_of(trace: Trace) -> list[Request]:
-    """The lines of a trace as the reference engine takes them."""
+def _answers(trace: Trace, cluster: Cluster) -> Answers | None:
+    return answer_blocks(trace) if cluster.return_answers else None
+
+
+def requests_of(trace: Trace, answers: Answers | None = None) -> list[Request]:
+    """The lines of a trace as the reference engine takes them, with the blocks of answers that return."""
     columns = (trace.arrival_s.tolist(), trace.input_tokens.tolist(), trace.output_tokens.tolist())
     return [
-        Request(arrival_s, input_tokens, output_tokens, trace.blocks_of(index).tolist())
+        Request(
+            arrival_s,
+            input_tokens,
+            output_tokens,
+            trace.blocks_of(index).tolist(),
+            () if answers is None else answers.of(index).tolist(),
+        )
         for index, (arrival_s, input_tokens, output_tokens) in enumerate(zip(*columns, strict=True))
     ]
 
 
 def _by_reference(trace: Trace, cluster: Cluster, draws: np.ndarray) -> Result:
-    run = replay(requests_of(trace), cluster, block_tokens=trace.block_tokens, draws=draws.tolist())
+    requests = requests_of(trace, _answers(trace, cluster))
+    run = replay(requests, cluster, block_tokens=trace.block_tokens, draws=draws.tolist())
     return _result(trace, run.records, run.counters | _bytes_by_link(run.sent_bytes, cluster))
 
 
@@ -208,18 +219,26 @@ def _bytes_by_link(sent_bytes: Sequence[int] | np.ndarray, cluster: Cluster) -> 
     instances = cluster.prefill_instances
     nodes = instances + cluster.decode_nodes
     ingress, loads = sent_bytes[nodes : 2 * nodes], sent_bytes[2 * nodes : 3 * nodes]
+    returned = int(sum(sent_bytes[instances:nodes]))  # all that leaves decode nodes
     return {
-        "fetched_bytes": int(sum(ingress[:instances])),
+        "fetched_bytes": int(sum(ingress[:instances])) - returned,
         "streamed_bytes": int(sum(ingress[instances:])),
         "loaded_bytes": int(sum(loads)),
+        "returned_bytes": returned,
     }
 
 
 def _by_fast(trace: Trace, cluster: Cluster, draws: np.ndarray) -> Result:
     from mooncake_companion.simulator.fast import engine  # Numba takes a while to import
 
-    requests = engine.new_requests(_columns(trace) | {"draw": draws})
-    counters, sent_bytes = engine.replay(cluster, trace.block_tokens, requests, _dense_block_ids(trace))
+    columns, ids = _columns(trace) | {"draw": draws}, trace.block_ids
+    answers = _answers(trace, cluster)
+    if answers is not None:  # behind all prompts
+        first = len(ids) + answers.block_offsets[:-1]
+        columns["first_answer"] = np.where(np.diff(answers.block_offsets) > 0, first, -1)
+        ids = np.concatenate((ids, answers.block_ids))
+    requests = engine.new_requests(columns)
+    counters, sent_bytes = engine.replay(cluster, trace.block_tokens, requests, _dense(ids))
     return _result_of(trace, requests, counters | _bytes_by_link(sent_bytes, cluster))
 
 
@@ -227,7 +246,7 @@ def _coupled_by_fast(trace: Trace, cluster: CoupledCluster) -> Result:
     from mooncake_companion.simulator.fast import coupled, engine
 
     requests = engine.new_requests(_columns(trace))
-    counters = coupled.replay(cluster, trace.block_tokens, requests, _dense_block_ids(trace))
+    counters = coupled.replay(cluster, trace.block_tokens, requests, _dense(trace.block_ids))
     return _result_of(trace, requests, counters)
 
 
@@ -241,9 +260,8 @@ def _columns(trace: Trace) -> dict[str, np.ndarray]:
     }
 
 
-def _dense_block_ids(trace: Trace) -> np.ndarray:
+def _dense(ids: np.ndarray) -> np.ndarray:
     """Block ids counted through, where they are sparse: the engine keeps arrays over all ids."""
-    ids = trace.block_ids
     if len(ids) and ids.max() >= 2 * len(ids):
         return np.unique(ids, return_inverse=True)[1]
     return ids

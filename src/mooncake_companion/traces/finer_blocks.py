@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.traces.trace import Ints, Trace, first_uses, make_trace, request_of_block
+from mooncake_companion.traces.trace import Ints, Trace, first_uses
 
 
 @lru_cache(maxsize=4)
@@ -37,8 +37,8 @@ def with_block_tokens(trace: Trace, block_tokens: int) -> Trace:
     Returns
     -------
     Trace
-        The same requests; prompts share at least what they shared before. With the trace's own
-        block size it is the trace itself.
+        The same requests; prompts share at least what they shared before. Its `sha256` is that of
+        the trace it was made from. With the trace's own block size it is the trace itself.
 
     Raises
     ------
@@ -66,25 +66,33 @@ def with_block_tokens(trace: Trace, block_tokens: int) -> Trace:
     shared = position < (shared_tokens // block_tokens)[:, None]
     fine = np.where(shared, like[:, None], np.arange(len(known))[:, None]) * per_block + position
     counts = -(-tokens // block_tokens)
-    return make_trace(
+    return Trace(
         name=f"{trace.name}-blocks-{block_tokens}",
         origin=trace.origin,
         source=f"{trace.source}, in blocks of {block_tokens} tokens",
+        sha256=trace.sha256,
         block_tokens=block_tokens,
         arrival_s=trace.arrival_s,
         input_tokens=trace.input_tokens,
         output_tokens=trace.output_tokens,
-        block_ids=np.unique(fine[labels][position < counts[:, None]], return_inverse=True)[1],
+        block_ids=_renumbered(fine[labels][position < counts[:, None]], len(known) * per_block),
         block_offsets=np.concatenate(([0], np.cumsum(-(-trace.input_tokens // block_tokens)))),
     )
 
 
 def tokens_of_entries(trace: Trace) -> Ints:
     """Tokens of every entry of the trace's `block_ids`: a full block, or what the last one holds."""
-    request = request_of_block(trace)
-    depth = np.arange(len(trace.block_ids)) - trace.block_offsets[request]
-    left = trace.input_tokens[request] - depth * trace.block_tokens
-    return np.asarray(np.minimum(left, trace.block_tokens), dtype=np.int64)
+    tokens = np.full(len(trace.block_ids), trace.block_tokens, dtype=np.int64)
+    full_blocks = np.diff(trace.block_offsets) - 1
+    tokens[trace.block_offsets[1:] - 1] = trace.input_tokens - full_blocks * trace.block_tokens
+    return tokens
+
+
+def _renumbered(ids: Ints, end: int) -> Ints:
+    """The ids, all below `end`, numbered from 0 in their order without gaps."""
+    used = np.zeros(end, dtype=np.int64)
+    used[ids] = 1
+    return np.asarray((np.cumsum(used) - 1)[ids])
 
 
 def _common_starts(trace: Trace, known: Ints, labels: Ints, tokens: Ints) -> tuple[Ints, Ints]:

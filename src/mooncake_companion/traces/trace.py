@@ -212,6 +212,10 @@ def _milliseconds(seconds: float) -> str:
     return str(int(scaled)) if scaled == scaled.to_integral_value() else str(scaled)
 
 
+_DENSE = 4
+"""Ids below so many times their number are looked up in a table rather than sorted."""
+
+
 def request_of_block(trace: Trace) -> Ints:
     """Which request each entry of `block_ids` belongs to; shape (blocks,)."""
     return np.repeat(np.arange(len(trace), dtype=np.int64), np.diff(trace.block_offsets))
@@ -219,8 +223,13 @@ def request_of_block(trace: Trace) -> Ints:
 
 def first_uses(trace: Trace) -> Ints:
     """Where in `block_ids` the id of each entry stands for the first time; shape (blocks,)."""
-    _, first, inverse = np.unique(trace.block_ids, return_index=True, return_inverse=True)
-    return np.asarray(first[inverse], dtype=np.int64)
+    ids = trace.block_ids
+    if len(ids) and ids.min() >= 0 and ids.max() < _DENSE * len(ids):
+        first = np.empty(ids.max() + 1, dtype=np.int64)
+        first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)  # of equal ids the first is written last
+        return first[ids]
+    _, found, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    return np.asarray(found[inverse], dtype=np.int64)
 
 
 def infinite_cache_leading_hits(trace: Trace) -> Ints:

@@ -31,7 +31,7 @@ _longest_handover_seconds = compiled(longest_handover_seconds)
 _pipeline_seconds = compiled(pipeline_seconds)
 _advance = compiled(pipeline.advance)
 
-_FETCH, _STREAM, _LOAD, _TRANSFERS = range(4)
+_FETCH, _STREAM, _LOAD, _RETURN, _TRANSFERS = range(5)
 _BEGIN = -1  # in place of a version: the start-up of a transfer is over
 _RANDOM, _LOAD_BALANCING, _CACHE_AWARE = range(3)
 _RULES = {Routing.RANDOM: _RANDOM, Routing.LOAD_BALANCING: _LOAD_BALANCING}
@@ -67,6 +67,7 @@ REQUEST = np.dtype(
         ("next_in_queue", np.int64),
         ("next_decode", np.int64),
         ("last_decode", np.int64),
+        ("first_answer", np.int64),
         ("local_tokens", np.int32),
         ("vram_tokens", np.int32),
         ("ssd_tokens", np.int32),
@@ -83,7 +84,8 @@ REQUEST = np.dtype(
     ]
 )
 """A request: its line of the trace (``first_block`` to ``last_block`` of the block ids), what the run
-notes of it, and its place in the lists of its nodes. The coupled engine uses some of the fields."""
+notes of it, and its place in the lists of its nodes; ``first_answer`` is where among the block ids those
+of its answer begin, if they return, or -1. The coupled engine uses some of the fields."""
 _NEVER = (
     "fetched_s",
     "start_s",
@@ -95,7 +97,15 @@ _NEVER = (
     "tbt_s",
     "prefill_s",
 )
-_NOWHERE = ("prefill_node", "source_node", "decode_node", "next_in_queue", "next_decode", "last_decode")
+_NOWHERE = (
+    "prefill_node",
+    "source_node",
+    "decode_node",
+    "next_in_queue",
+    "next_decode",
+    "last_decode",
+    "first_answer",
+)
 PREFILLER = np.dtype(
     [
         ("busy", np.bool_),
@@ -197,7 +207,8 @@ def replay(
     block_tokens : int
     requests : array of `REQUEST`
     block_ids : array of int64
-        Ids count up from 0, so that an array over all ids is small.
+        Those of the prompts, and of answers that return. They count up from 0, so that an array over
+        all ids is small.
 
     Returns
     -------
@@ -218,9 +229,9 @@ def replay(
     flows = transfers.new_flows(64, len(requests) * _TRANSFERS, links)
     events = heap.new_events(4 * len(widths) + 64)
     while not _run(world, events, decoders, flows):
-        events = heap.with_room(events, _pushes_at_once(flows))
-        flows = transfers.with_room(flows)
         decoders = batches.with_room(decoders)
+        events = heap.with_room(events, _pushes_at_once(decoders, flows))
+        flows = transfers.with_room(flows)
     counters = {
         **kv.counters(world.caches),
         "decode_steps": int(decoders.nodes["step"].sum()),
@@ -326,14 +337,14 @@ def _run(world, events, decoders, flows):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _pushes_at_once(flows):  # type: ignore[no-untyped-def]
-    """No event pushes more: thrice a new end for every flow, and a few of its own."""
-    return 3 * flows.count[0] + 16
+def _pushes_at_once(decoders, flows):  # type: ignore[no-untyped-def]
+    """No event pushes more: thrice a new end for every flow, a return for a batch, and a few of its own."""
+    return 3 * flows.count[0] + decoders.batch.shape[1] + 16
 
 
 @compiled
 def _lacks_room(events, decoders, flows):  # type: ignore[no-untyped-def]
-    if events.size[0] + _pushes_at_once(flows) > len(events.heap):
+    if events.size[0] + _pushes_at_once(decoders, flows) > len(events.heap):
         return True
     if flows.count[0] + transfers.STARTS_AT_ONCE > len(flows.flows):
         return True
@@ -608,7 +619,7 @@ def _end_fetch(world, events, flows, now_s, index):  # type: ignore[no-untyped-d
         kv.drop(world.caches, world.pinned[place])
     for place in range(first, last):
         world.pinned[place] = -1
-    _store(world, now_s, request, last)
+    _store(world, now_s, request, request.first_block, last, 0)
     kv.pin(world.caches, request.prefill_node, world.blocks, first, last, world.pinned)
     request.fetching = False
     request.fetched_s = now_s
@@ -621,17 +632,17 @@ def _next_use(world, place):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _store(world, now_s, request, last):  # type: ignore[no-untyped-def]
-    """Keep a request's blocks up to `last` on its node as far as there is room, their head last.
+def _store(world, now_s, request, first, last, depth_of_first):  # type: ignore[no-untyped-def]
+    """Keep a request's blocks from `first` to `last` on its node as far as there is room, their head last.
 
     Those that it holds on to are known already; the others have to be looked for.
     """
     caches, node = world.caches, np.int64(request.prefill_node)
-    for place in range(last - 1, request.first_block - 1, -1):
+    for place in range(last - 1, first - 1, -1):
         block, entry = world.blocks[place], np.int64(world.pinned[place])
         if entry < 0:
             entry = kv.find(caches, node, block)
-        depth, next_use = place - request.first_block, _next_use(world, place)
+        depth, next_use = depth_of_first + place - first, _next_use(world, place)
         if caches.ladder[0].shared_recency:
             kv.touch_elsewhere(caches, node, block, now_s, depth, next_use)
         kv.keep(caches, node, block, entry, now_s, depth, next_use)
@@ -694,7 +705,7 @@ def _free(world, events, flows, now_s, number):  # type: ignore[no-untyped-def]
 def _end_prefill(world, events, decoders, flows, now_s, index):  # type: ignore[no-untyped-def]
     request = world.requests[index]
     request.first_token_s = now_s
-    _store(world, now_s, request, request.last_block)
+    _store(world, now_s, request, request.first_block, request.last_block, 0)
     kv.unpin(world.caches, request.first_block, request.first_block + request.reused_blocks, world.pinned)
     if request.output_tokens == 1:
         request.finish_s = now_s
@@ -747,8 +758,13 @@ def _begin(world, events, flows, now_s, index, which):  # type: ignore[no-untype
         first, second, tokens = request.source_node, nodes + request.prefill_node, request.fetched_tokens
     elif which == _STREAM:
         first, second = request.prefill_node, nodes + target
-    else:
+    elif which == _LOAD:
         first, second = 2 * nodes + target, 3 * nodes
+    else:
+        if not _holds_prompt(world, request):
+            return
+        first, second = target, nodes + request.prefill_node
+        tokens = _answered_blocks(world, request) * world.setting[0].block_tokens
     size_bytes = tokens * world.setting[0].kv_bytes
     transfers.start(flows, events, now_s, index * _TRANSFERS + which, first, second, size_bytes)
 
@@ -766,10 +782,44 @@ def _transfer(world, events, decoders, flows, now_s, number, version):  # type: 
         elif which == _LOAD:
             request.loaded_s = now_s
             batches.wait(decoders, events, request.decode_node, index, now_s)
+        elif which == _RETURN:
+            _end_return(world, now_s, request)
         else:
             request.streamed_s = now_s
             if not np.isnan(request.first_token_s) and not request.outcome:
                 _begin(world, events, flows, now_s, index, _LOAD)
+
+
+@compiled
+def _prompt_end(world, request):  # type: ignore[no-untyped-def]
+    """Where a request's full blocks end."""
+    return request.first_block + request.input_tokens // world.setting[0].block_tokens
+
+
+@compiled
+def _answered_blocks(world, request):  # type: ignore[no-untyped-def]
+    block_tokens = world.setting[0].block_tokens
+    return (_tokens(request) - 1) // block_tokens - request.input_tokens // block_tokens
+
+
+@compiled
+def _holds_prompt(world, request):  # type: ignore[no-untyped-def]
+    """Pin all full blocks of a prompt on the node that prefilled it, or none if one is gone."""
+    first, last = request.first_block, _prompt_end(world, request)
+    for place in range(first, last):
+        if kv.find(world.caches, request.prefill_node, world.blocks[place]) < 0:
+            return False
+    kv.pin(world.caches, request.prefill_node, world.blocks, first, last, world.pinned)
+    return True
+
+
+@compiled
+def _end_return(world, now_s, request):  # type: ignore[no-untyped-def]
+    first, last = request.first_block, _prompt_end(world, request)
+    answer, blocks = request.first_answer, _answered_blocks(world, request)
+    _store(world, now_s, request, answer, answer + blocks, last - first)
+    _store(world, now_s, request, first, last, 0)
+    kv.unpin(world.caches, first, last, world.pinned)
 
 
 # Decode
@@ -781,7 +831,7 @@ def _change_batch(world, events, decoders, now_s, number):  # type: ignore[no-un
     node = decoders.nodes[number]
     batches.advance(decoders, number)
     while node.sequences and decoders.batch[number, 0].last_step == node.step:
-        _finish(world, decoders, now_s, number, batches.leave(decoders, number))
+        _finish(world, events, decoders, now_s, number, batches.leave(decoders, number))
     while node.first_waiting >= 0:
         index = node.first_waiting
         request = world.requests[index]
@@ -801,7 +851,7 @@ def _change_batch(world, events, decoders, now_s, number):  # type: ignore[no-un
 
 
 @compiled
-def _finish(world, decoders, now_s, number, index):  # type: ignore[no-untyped-def]
+def _finish(world, events, decoders, now_s, number, index):  # type: ignore[no-untyped-def]
     request, node = world.requests[index], decoders.nodes[number]
     node.reserved_tokens -= _tokens(request)
     node.context_tokens -= _tokens(request) - 1
@@ -812,3 +862,6 @@ def _finish(world, decoders, now_s, number, index):  # type: ignore[no-untyped-d
         decoders, number, request, world.setting[0].first_counts, world.scratch_s
     )
     _release(world, decoders, request)
+    if request.first_answer >= 0:
+        begin_s = now_s + world.setting[0].startup_s
+        heap.push(events, begin_s, heap.TRANSFER, index * _TRANSFERS + _RETURN, _BEGIN)

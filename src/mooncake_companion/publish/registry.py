@@ -1,0 +1,107 @@
+"""The register of figures, and the map from the papers to the book."""
+
+import csv
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+
+from mooncake_companion.datafiles import data_path
+from mooncake_companion.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure of the book.
+
+    Parameters
+    ----------
+    id : str
+        In kebab case; never changes and never vanishes.
+    title : str
+    chapter : str
+        The chapter that shows it.
+    places : tuple of str
+        What of the papers it is about, such as "FAST'25, Figure 5"; may be empty.
+    since : str
+        First version of the book that has it.
+    """
+
+    id: str
+    title: str
+    chapter: str
+    places: tuple[str, ...]
+    since: str
+
+    @property
+    def anchor(self) -> str:
+        """Its place in the chapter's page."""
+        return f"fig-{self.id}"
+
+    @property
+    def address(self) -> str:
+        """Its address below the book's first page."""
+        return f"book/{self.chapter}.html#{self.anchor}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A section, figure, table or equation of the papers, and the chapter about it.
+
+    Parameters
+    ----------
+    place : str
+        Such as "arXiv, Table 3".
+    about : str
+        What it says, in other words.
+    chapter : str
+    """
+
+    place: str
+    about: str
+    chapter: str
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """The book's figures about it."""
+        return tuple(figure for figure in figures().values() if self.place in figure.places)
+
+
+@cache
+def figures() -> dict[str, Figure]:
+    """All figures by id, in the order of the register."""
+    table = tomllib.loads(data_path("figures.toml").read_text("utf-8"))
+    return {
+        name: Figure(
+            id=name,
+            title=row["title"],
+            chapter=row["chapter"],
+            places=tuple(row["places"]),
+            since=row["since"],
+        )
+        for name, row in table.items()
+    }
+
+
+def figure(name: str) -> Figure:
+    """Look up a figure by its id.
+
+    Raises
+    ------
+    InputError
+        If there is none; the message names some that come near.
+    """
+    if name not in figures():
+        import difflib
+
+        near = difflib.get_close_matches(name, figures(), cutoff=0.3) or list(figures())[:3]
+        raise InputError(
+            f"no figure {name!r}; did you mean {', '.join(near)}? `companion figures list` has them all"
+        )
+    return figures()[name]
+
+
+@cache
+def places() -> tuple[Place, ...]:
+    """What the papers hold, in their order."""
+    with data_path("paper_map.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(Place(**row) for row in csv.DictReader(file))

@@ -1,0 +1,61 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mooncake_companion import reported
+from mooncake_companion.cli import companion
+from mooncake_companion.errors import InputError
+from mooncake_companion.publish import registry
+
+CHECKOUT = Path(__file__).parents[2]
+PAPERS = {"fast25": "FAST'25", "arxiv": "arXiv"}
+
+
+def test_the_register_and_the_chapters_have_the_same_figures():
+    for figure in registry.figures().values():
+        chapter = (CHECKOUT / "book" / f"{figure.chapter}.md").read_text("utf-8")
+        assert f"name: {figure.anchor}\n" in chapter
+    drawn = {
+        name
+        for chapter in (CHECKOUT / "book").glob("*.md")
+        for name in re.findall(r"name: fig-(\S+)", chapter.read_text("utf-8"))
+    }
+    assert drawn == set(registry.figures())
+
+
+def test_what_a_figure_is_about_is_on_the_map():
+    known = {place.place for place in registry.places()}
+    assert {place for figure in registry.figures().values() for place in figure.places} <= known
+
+
+def test_every_place_of_a_reported_number_is_on_the_map():
+    known = {place.place for place in registry.places()}
+    claims = reported.claims()
+    for paper, where in zip(claims["paper"], claims["where"], strict=True):
+        for found in re.findall(r"(?:Figure|Table|Equation) \d+", where):
+            assert f"{PAPERS[paper]}, {found}" in known
+
+
+def test_every_place_has_a_chapter():
+    for place in registry.places():
+        assert (CHECKOUT / "book" / f"{place.chapter}.md").exists(), place
+
+
+def test_an_unknown_figure_is_told_with_those_that_come_near():
+    with pytest.raises(InputError, match=r"no figure 'overload-loads'.*overload-pool-loads"):
+        registry.figure("overload-loads")
+
+
+def test_the_command_lists_figures():
+    done = CliRunner().invoke(companion, ["figures", "list", "--json", "--chapter", "overload"])
+    rows = json.loads(done.stdout)
+    assert {row["chapter"] for row in rows} == {"overload"}
+    assert rows[0]["address"] == f"book/overload.html#fig-{rows[0]['id']}"
+    plain = CliRunner().invoke(companion, ["figures", "list"]).stdout
+    assert all(name in plain for name in registry.figures())
+    assert isinstance(
+        CliRunner().invoke(companion, ["figures", "list", "--chapter", "x"]).exception, InputError
+    )
