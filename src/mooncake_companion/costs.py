@@ -221,7 +221,7 @@ def decode_cost(
     hbm_bytes_per_s = calibration.hbm_utilisation * node.gpus * node.hbm_bytes_per_s
     return DecodeCost(
         overhead_s=calibration.decode_overhead_s,
-        weights_s=model.parameters * model.element_bytes / hbm_bytes_per_s,
+        weights_s=model.weights_bytes / hbm_bytes_per_s,
         arithmetic_s=model.linear_flops(1) / (calibration.linear_utilisation * node.flops_per_s),
         overlapped_sequence_s=calibration.host_sequence_s if overlapping else 0.0,
         serial_sequence_s=0.0 if overlapping else calibration.host_sequence_s,

@@ -1,11 +1,9 @@
 """Serving nodes: what one machine can compute, hold and move. Standard library only."""
 
-import tomllib
 from dataclasses import dataclass
 
-from mooncake_companion.datafiles import data_path
-from mooncake_companion.errors import InputError
 from mooncake_companion.parameters import require_positive
+from mooncake_companion.presets import find, shipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +22,11 @@ class GpuNode:
         Memory of one GPU, in bytes.
     host_to_device_bytes_per_s, nic_bytes_per_s : float
         Links of the whole node in one direction, in bytes/s: DRAM to GPU memory, and network.
-    ssd_read_bytes_per_s : float
-        What the node's SSDs read together, in bytes/s.
+    ssd_read_bytes_per_s : float or None
+        What the node's SSDs read together, in bytes/s; None if it is not known, and then no cache can
+        be kept on SSD.
+    dram_bytes : int or None
+        Memory of the host, in bytes; None if it is not known.
     source : str
         Where the numbers come from.
     """
@@ -37,7 +38,8 @@ class GpuNode:
     hbm_bytes: int
     host_to_device_bytes_per_s: float
     nic_bytes_per_s: float
-    ssd_read_bytes_per_s: float
+    ssd_read_bytes_per_s: float | None = None
+    dram_bytes: int | None = None
     source: str
 
     def __post_init__(self) -> None:
@@ -49,8 +51,9 @@ class GpuNode:
             "hbm_bytes",
             "host_to_device_bytes_per_s",
             "nic_bytes_per_s",
-            "ssd_read_bytes_per_s",
         )
+        optional = ("ssd_read_bytes_per_s", "dram_bytes")
+        require_positive(self, *(name for name in optional if getattr(self, name) is not None))
 
     @property
     def flops_per_s(self) -> float:
@@ -60,19 +63,21 @@ class GpuNode:
 
 def load_nodes() -> dict[str, GpuNode]:
     """All node presets of ``data/presets/nodes.toml``, by name."""
-    presets = tomllib.loads(data_path("presets", "nodes.toml").read_text("utf-8"))
-    return {name: GpuNode(**fields) for name, fields in presets.items()}
+    return shipped(GpuNode, "nodes.toml")
 
 
 def load_node(name: str) -> GpuNode:
-    """The node preset called `name`.
+    """The node preset called `name`, or what the table ``[node]`` of a TOML file says.
+
+    Parameters
+    ----------
+    name : str
+        Such as "a800", or the path of a file that ends in ``.toml``; see `presets.find`.
 
     Raises
     ------
     InputError
-        If there is none of that name; the known ones are listed.
+        If there is no preset of that name; the known ones are listed. If the file cannot be read, or
+        something in it is wrong.
     """
-    nodes = load_nodes()
-    if name not in nodes:
-        raise InputError(f"no node preset {name!r}; there are {', '.join(nodes)}")
-    return nodes[name]
+    return find(GpuNode, name, "node", load_nodes())

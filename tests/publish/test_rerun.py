@@ -5,6 +5,8 @@ import pytest
 
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.publish import provenance
+from mooncake_companion.publish import rerun as rerun_module
+from mooncake_companion.publish.chapters import find_chapter
 from mooncake_companion.publish.rerun import notice, rerun
 
 
@@ -62,6 +64,22 @@ def test_the_notice_names_only_what_changed(little):
     assert "`label = b` (published: `a`)" in told
     assert "points" not in told
     assert "published values" in notice(little, {})
+
+
+def test_a_file_of_one_s_own_is_found_from_where_the_chapter_runs(tmp_path, monkeypatch):
+    (tmp_path / "mine.toml").write_text('[node]\npreset = "h200"\n[model]\npreset = "deepseek-v3"\n')
+    (tmp_path / "mine.jsonl").write_text(
+        '{"timestamp": 0, "input_length": 5, "output_length": 2, "hash_ids": [0]}\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    given = {"node": "mine.toml", "model": "mine.toml", "trace": "mine.jsonl", "prefill_nodes": 1}
+    made = str(tmp_path / "mine.toml")
+    assert rerun_module._checked(find_chapter("your-cluster"), given) == {
+        "node": made,
+        "model": made,
+        "trace": str(tmp_path / "mine.jsonl"),
+        "prefill_nodes": 1,
+    }
 
 
 def test_values_that_do_not_go_together_are_refused_before_anything_runs(little, little_root, tmp_path):

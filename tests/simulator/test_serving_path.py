@@ -373,7 +373,7 @@ def test_a_pool_needs_a_node():
 
 
 def test_a_model_must_fit():
-    with pytest.raises(InputError, match="LLaMA3-70B leaves no memory"):
+    with pytest.raises(InputError, match=r"LLaMA3-70B does not fit on .*: its weights take 141 GB"):
         cluster(node=replace_node(hbm_bytes=10_000_000_000))
 
 

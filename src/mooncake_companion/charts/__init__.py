@@ -32,6 +32,7 @@ from mooncake_companion.charts import (
     two_phases,
     walkthrough,
     workloads,
+    your_cluster,
 )
 
 __all__ = [
@@ -66,4 +67,5 @@ __all__ = [
     "two_phases",
     "walkthrough",
     "workloads",
+    "your_cluster",
 ]

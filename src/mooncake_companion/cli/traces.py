@@ -1,4 +1,4 @@
-"""`companion traces`: find, fetch, measure, check and generate request traces."""
+"""`companion traces`: find, fetch, measure, check, convert and generate request traces."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -31,13 +31,14 @@ def _folder_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def traces() -> None:
-    """Find, fetch, measure, check and generate request traces.
+    """Find, fetch, measure, check, convert and generate request traces.
 
     \b
     companion traces list                       what is known, and where it is on this machine
     companion traces fetch conversation         download one, checked
     companion traces describe conversation      its sizes, lengths, arrivals and reuse
     companion traces validate mine.jsonl        what is wrong with a file of your own
+    companion traces convert azure in.csv out.jsonl    a public trace in another format
     companion traces generate conversation -o standin.jsonl --seed 1
 
     A released trace is looked for in the folder that MOONCAKE_TRACES names, then in the download
@@ -184,6 +185,69 @@ def validate_(path: Path, most: int, block_tokens: int, as_json: bool) -> None:
         raise InputError(f"{path} is not a valid trace{more}:{lines}")
     if not as_json:
         click.echo(f"{path}: valid")
+
+
+@traces.command("convert")
+@click.argument("format", metavar="FORMAT")
+@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.option(
+    "--block-tokens",
+    type=click.IntRange(1, 1 << 20),
+    default=512,
+    show_default=True,
+    help="Tokens per block of OUT; a multiple of 16 for bailian.",
+)
+@click.option("--requests", type=click.IntRange(1), help="Read only so many rows.  [default: all]")
+@_json_option
+def convert_(
+    format: str,  # noqa: A002 - the argument's name in messages
+    source: Path,
+    target: Path,
+    block_tokens: int,
+    requests: int | None,
+    as_json: bool,
+) -> None:
+    """Convert a public trace IN of some FORMAT to OUT in the released format, and say what it lacks.
+
+    \b
+    azure      Azure LLM inference traces 2023 and 2024: TIMESTAMP, ContextTokens, GeneratedTokens
+    burstgpt   BurstGPT: Timestamp, Request tokens, Response tokens, and others
+    bailian    Qwen Bailian anonymous traces: timestamp, input_length, output_length, hash_ids of
+               16 tokens
+
+    Azure and BurstGPT have no block ids: nothing can be reused. Bailian's blocks are joined to larger
+    ones, and only whole ones count as reused; keep them with --block-tokens 16, and give that to
+    `companion simulate` too. Requests without a prompt or an answer, as of failures, are left out;
+    times begin at 0, and rows are put in order.
+
+    \b
+    companion traces convert azure AzureLLMInferenceTrace_conv.csv conv.jsonl
+    companion traces convert burstgpt BurstGPT_1.csv burst.jsonl --requests 10000
+    companion traces convert bailian qwen_traceA_blksz_16.jsonl qwen.jsonl --block-tokens 16
+    """  # noqa: D301 - \b is for click
+    from mooncake_companion.traces import FORMATS, convert, write_jsonl
+
+    done = convert(format, source, block_tokens=block_tokens, requests=requests)
+    write_jsonl(done.trace, target)
+    told = {
+        "path": str(target),
+        "requests": len(done.trace),
+        "rows": done.rows,
+        "skipped": done.skipped,
+        "moved": done.moved,
+        "block_tokens": block_tokens,
+        "lacks": FORMATS[format].lacks,
+    }
+    if as_json:
+        click.echo(json.dumps(told, indent=2))
+        return
+    click.echo(f"{target}: {len(done.trace):,} requests in {done.trace.duration_s:,.0f} s")
+    if done.skipped:
+        click.echo(f"left out: {done.skipped:,} of {done.rows:,} rows, without a prompt or an answer")
+    if done.moved:
+        click.echo(f"put in order: {done.moved:,} rows came before the one that they stood behind")
+    click.echo(f"lacks: {FORMATS[format].lacks}")
 
 
 @traces.command("generate")

@@ -36,6 +36,7 @@ SOURCES = (
     "costs.py",
     "hardware.py",
     "llm.py",
+    "presets.py",
     "experiments/cache_sharing.py",
     "experiments/headlines.py",
     "experiments/overload.py",

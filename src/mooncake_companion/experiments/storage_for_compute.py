@@ -18,7 +18,7 @@ from mooncake_companion.costs import (
 )
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import network_bandwidth
-from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.hardware import GpuNode, load_node
 from mooncake_companion.llm import TransformerModel, load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import Action
@@ -30,6 +30,9 @@ OTHER_NODE, OWN_SSD = "in another node's DRAM", "on the node's own SSD"
 """Where a prefix lies, in `actions`."""
 FASTEST, ALGORITHM_1 = "the fastest", "Algorithm 1"
 """How `actions` are chosen: by their times alone, or as FAST'25 prints it."""
+
+NODES = ("a800", "h800")
+"""The nodes of which the paper speaks."""
 
 _LENGTHS = tuple(1024 * 2**power for power in range(8))
 _MAP_LENGTHS = tuple(round(1024 * 2 ** (step / 3)) for step in range(22))
@@ -86,7 +89,7 @@ def run(params: Params) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each node preset and prefix length. Columns: ``origin``, ``node``,
+        A row for each of `NODES` and prefix length. Columns: ``origin``, ``node``,
         ``cached_tokens``, ``saved_flops`` (Equation 1), ``saved_s`` (with the fitted utilisations),
         ``kv_bytes``, ``break_even_bytes_per_s`` (Equation 2, at the GPUs' peak),
         ``fitted_break_even_bytes_per_s`` (at the speed that they reach), ``link_bytes_per_s`` (the
@@ -110,7 +113,7 @@ def run(params: Params) -> pd.DataFrame:
             "dram_bytes_per_s": node.host_to_device_bytes_per_s,
             "ssd_bytes_per_s": node.ssd_read_bytes_per_s,
         }
-        for name, node in load_nodes().items()
+        for name, node in ((name, load_node(name)) for name in NODES)
         for tokens in sorted({*_LENGTHS, params.cached_tokens})
     ]
     rows += [
@@ -120,7 +123,7 @@ def run(params: Params) -> pd.DataFrame:
             "cached_tokens": 8192,
             "break_even_bytes_per_s": 1e9 * reported.claim(f"fast25.eq2.b_min_{name}"),
         }
-        for name in ("a800", "h800")
+        for name in NODES
     ]
     table = pd.DataFrame(rows)
     table.attrs["provenance"] = {"parameters": dataclasses.asdict(params)}
@@ -133,7 +136,7 @@ def actions(params: Params) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each node preset, prefix length and bandwidth. Columns: ``node``,
+        A row for each of `NODES`, prefix length and bandwidth. Columns: ``node``,
         ``cached_tokens`` and ``bytes_per_s``, each with the edges of its cell (``_low``, ``_high``);
         ``break_even_bytes_per_s`` (Equation 2); and the TTFT of a prompt of so many cached and
         ``params.new_tokens`` new tokens on idle nodes: ``recompute_s`` (nothing is reused),
@@ -147,7 +150,7 @@ def actions(params: Params) -> pd.DataFrame:
     """
     model, calibration = load_model(params.model), load_calibration()
     rows = []
-    for name, node in load_nodes().items():
+    for name, node in ((name, load_node(name)) for name in NODES):
         for cached in _MAP_LENGTHS:
             tokens = cached + params.new_tokens
             kv_bytes, stored_bytes = (model.kv_bytes_per_token * each for each in (cached, params.new_tokens))
@@ -247,7 +250,7 @@ def claims(params: Params = Params()) -> dict[str, float]:
     token_bytes = model.kv_bytes_per_token
     break_even = {
         f"fast25.eq2.b_min_{name}": break_even_bandwidth(load_node(name), model, params.cached_tokens) / 1e9
-        for name in ("a800", "h800")
+        for name in NODES
     }
     return {
         **break_even,

@@ -17,6 +17,7 @@ from mooncake_companion.experiments import (
     storage_for_compute,
     tiered_cache,
     workloads,
+    your_cluster,
 )
 from mooncake_companion.parameters import Parameter, describe
 
@@ -58,6 +59,7 @@ CHAPTERS = {
         Chapter(name="overload", params=overload.Params),
         Chapter(name="results", params=goodput.Params),
         Chapter(name="transfer", params=hot_holder.Params),
+        Chapter(name="your-cluster", params=your_cluster.Params),
         Chapter(name="questions", params=questions.Params),
     )
 }

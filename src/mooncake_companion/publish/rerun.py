@@ -37,6 +37,8 @@ Notebook = nbformat.NotebookNode
 _RECORD = "provenance.json"
 _LINK_TO_CHAPTER = re.compile(r"\]\((?!references\.md)([a-z0-9-]+)\.md(#[^)]*)?\)")
 _SHOWN_CHARACTERS = 240
+_MAY_BE_FILES = ("trace", "node", "model")
+"""Parameters whose value may be the path of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +123,10 @@ def drawn_figures(root: Path, chapter: Chapter, given: Mapping[str, Value]) -> d
 def _checked(chapter: Chapter, given: Mapping[str, Value]) -> dict[str, Value]:
     """See that the values go together, and have the trace at hand before anything runs."""
     values = dict(given)
-    trace = values.get("trace", "")
-    if isinstance(trace, str) and Path(trace).is_file():
-        values["trace"] = str(Path(trace).resolve())  # the chapter runs in another folder
+    for name in _MAY_BE_FILES:
+        value = values.get(name, "")
+        if isinstance(value, str) and Path(value).is_file():
+            values[name] = str(Path(value).resolve())  # the chapter runs in another folder
     params = chapter.params(**values)
     if hasattr(params, "trace"):
         traces.load(params.trace)

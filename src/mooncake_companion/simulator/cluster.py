@@ -48,7 +48,7 @@ class Deployment:
         Parameters
         ----------
         node, model : str
-            Names in ``data/presets``, such as "a800" and "llama3-70b".
+            Names in ``data/presets``, such as "a800" and "llama3-70b", or paths of TOML files.
         **settings
             The other parameters; those without a default, such as ``prefill_nodes``, must be there.
 
@@ -63,8 +63,25 @@ class Deployment:
     def vram_tokens(self) -> int:
         """KV cache that a node's GPU memory holds beside the weights, in tokens."""
         memory_bytes = VRAM_SHARE * self.node.gpus * self.node.hbm_bytes
-        weights_bytes = self.model.parameters * self.model.element_bytes
-        return int((memory_bytes - weights_bytes) // self.model.kv_bytes_per_token)
+        return int((memory_bytes - self.model.weights_bytes) // self.model.kv_bytes_per_token)
+
+    def require_fit(self) -> None:
+        """Check that the weights leave room for KV cache.
+
+        Raises
+        ------
+        InputError
+            Says how much memory the weights take, and how much a node has for them.
+        """
+        if self.vram_tokens >= 1:
+            return
+        memory_bytes = VRAM_SHARE * self.node.gpus * self.node.hbm_bytes
+        raise InputError(
+            f"{self.model.title} does not fit on {self.node.title}: its weights take "
+            f"{self.model.weights_bytes / 1e9:,.0f} GB, and {VRAM_SHARE:.0%} of the GPUs' memory are "
+            f"{memory_bytes / 1e9:,.0f} GB, which leaves no memory for KV cache; take a node with more "
+            "memory, a smaller model, or weights of fewer bytes (weight_element_bytes)"
+        )
 
 
 def _member(kind: type[E], field: str, value: str) -> E:
@@ -200,9 +217,11 @@ class Cluster(Deployment):
                 f"Cluster.pipeline_nodes: {self.prefill_nodes} prefill nodes cannot be shared out to "
                 f"pipelines of {self.pipeline_nodes}"
             )
-        if self.vram_tokens < 1:
+        self.require_fit()
+        if self.ssd_cache_tokens_per_node and self.node.ssd_read_bytes_per_s is None:
             raise InputError(
-                f"Cluster.model: {self.model.title} leaves no memory for KV cache on {self.node.title}"
+                f"Cluster.ssd_cache_tokens_per_node: how fast the SSDs of {self.node.title} read is not "
+                "known; set it to 0, or give ssd_read_bytes_per_s in the table [node] of a TOML file"
             )
 
     @property
@@ -238,7 +257,9 @@ class Cluster(Deployment):
 
     @property
     def ssd_token_s(self) -> float:
-        """Seconds that an instance takes to read the KV cache of one token from SSD."""
+        """Seconds that an instance takes to read the KV cache of one token from SSD; 0 without any."""
+        if self.node.ssd_read_bytes_per_s is None:
+            return 0.0
         return self.model.kv_bytes_per_token / (self.pipeline_nodes * self.node.ssd_read_bytes_per_s)
 
     @property

@@ -78,6 +78,7 @@ class CoupledCluster(Deployment):
 
     def __post_init__(self) -> None:
         require_positive(self, "nodes", "chunk_tokens", "max_batched_tokens")
+        self.require_fit()
 
 
 class CoupledRun(NamedTuple):

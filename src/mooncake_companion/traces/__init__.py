@@ -1,5 +1,6 @@
 """Request traces: columns, reading and validation, where they come from, stand-ins for them."""
 
+from mooncake_companion.traces.convert import FORMATS, Conversion, convert
 from mooncake_companion.traces.generator import generate
 from mooncake_companion.traces.read import Problem, read_jsonl, validate_jsonl, write_jsonl
 from mooncake_companion.traces.sources import (
@@ -27,12 +28,15 @@ from mooncake_companion.traces.workload import Kind, Workload, load_workload
 
 __all__ = [
     "BLOCK_TOKENS",
+    "FORMATS",
     "STANDIN_SEED",
+    "Conversion",
     "Kind",
     "Problem",
     "RegisteredTrace",
     "Trace",
     "Workload",
+    "convert",
     "describe",
     "fetch",
     "generate",

@@ -1,0 +1,449 @@
+"""Another cluster than the papers': other GPUs, models, networks, limits and traces."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mooncake_companion import traces
+from mooncake_companion.costs import (
+    Calibration,
+    break_even_bandwidth,
+    load_calibration,
+    prefill_cost,
+    prefill_seconds,
+)
+from mooncake_companion.errors import InputError
+from mooncake_companion.experiments.end_to_end import BATCHINGS, MOONCAKE, SYSTEMS
+from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.llm import TransformerModel, load_model, load_models
+from mooncake_companion.parameters import Value, check, describe, parameter
+from mooncake_companion.presets import is_file, read, table_of
+from mooncake_companion.simulator import Admission, Cluster, CoupledCluster, Outcome, Result, simulate
+from mooncake_companion.simulator.cluster import Deployment
+
+PERCENTILES = (50, 90, 99)
+SPEEDUPS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+"""How many times as fast the trace is replayed, in `by_node`."""
+PREFIX_TOKENS = (1024, 8192, 32_768, 131_072)
+"""Prefixes in `break_even`, beside the chosen one."""
+BYTES = ("fetched_bytes", "streamed_bytes", "loaded_bytes")
+"""What is moved, by way: between prefill nodes, to the decode node, and into its GPU memory."""
+
+_GBIT_BYTES = 1e9 / 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params:
+    """A cluster; the defaults are those of FAST'25, section 5.2, with 1 TB of cache a node.
+
+    Assumed as there: half of the nodes prefill, and the interval in which a KV cache moves to its
+    decode node is none of the TBT's. What was fitted on A800 nodes, shares of what the hardware can
+    do, is taken for all; `host_time` alone can be left out.
+    """
+
+    trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
+    block_tokens: int = parameter(
+        traces.BLOCK_TOKENS, unit="tokens", low=1, high=2**20, help="in a hashed block of that file"
+    )
+    node: str = parameter("a800", help="preset of what every node is, or a TOML file with a table [node]")
+    model: str = parameter("llama3-70b", help="preset of what it serves, or a TOML file with a table [model]")
+    prefill_nodes: int = parameter(8, unit="nodes", low=1, high=256, help="nodes that prefill")
+    decode_nodes: int = parameter(8, unit="nodes", low=1, high=256, help="nodes that decode")
+    cache_bytes_per_node: float = parameter(
+        1e12, unit="bytes", low=0, high=1e15, help="DRAM for KV cache on each prefill node"
+    )
+    network_gbit_per_s: float = parameter(
+        0.0, unit="Gbit/s", low=0, high=1e5, help="of a node, in one direction; 0 takes its own"
+    )
+    kvcache_balancing_threshold: float = parameter(
+        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
+    )
+    admission: str = parameter("none", choices=tuple(Admission), help="when requests are turned away")
+    ttft_limit_s: float = parameter(30.0, unit="s", low=0.01, high=1000, help="limit of the first token")
+    tbt_limit_s: float = parameter(0.1, unit="s", low=0.001, high=100, help="limit of the token rhythm")
+    predicted_decode_s: float = parameter(
+        15.0, unit="s", low=0.01, high=1e4, help="t_d of predictive admission"
+    )
+    arrival_speedup: float = parameter(
+        1.0, low=0.01, high=100, help="replay the trace this many times as fast"
+    )
+    host_time: bool = parameter(
+        True, help="whether decode steps wait for the host, as fitted on FAST'25, Figure 15"
+    )
+    cached_tokens: int = parameter(
+        8192, unit="tokens", low=1, high=10**7, help="prefix of which the break-even bandwidth is told"
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        node = self.gpu_node
+        if node.dram_bytes is not None and self.cache_bytes_per_node > node.dram_bytes:
+            raise InputError(
+                f"parameter cache_bytes_per_node: {self.cache_bytes_per_node:g} is more than the "
+                f"{node.dram_bytes:g} bytes of DRAM of {node.title}"
+            )
+        self.cluster(MOONCAKE)  # refuses a model that does not fit
+
+    @property
+    def gpu_node(self) -> GpuNode:
+        """The node, with the network that was asked for."""
+        return self.on_network(load_node(self.node))
+
+    def cluster(
+        self, system: str, *, node: GpuNode | None = None, host_time: bool | None = None
+    ) -> Cluster | CoupledCluster:
+        """One of `end_to_end.SYSTEMS`, by its title; on another node, or without the host's time.
+
+        Raises
+        ------
+        InputError
+            If the model does not fit on the node.
+        """
+        model = load_model(self.model)
+        served: dict[str, Any] = {
+            "node": self.gpu_node if node is None else self.on_network(node),
+            "model": model,
+            "calibration": self.calibration(host_time),
+            "first_interval_counts": False,
+        }
+        if system != MOONCAKE:
+            nodes = self.prefill_nodes + self.decode_nodes
+            return CoupledCluster(**served, nodes=nodes, batching=BATCHINGS[system])
+        return Cluster(
+            **served,
+            prefill_nodes=self.prefill_nodes,
+            decode_nodes=self.decode_nodes,
+            cache_tokens_per_node=int(self.cache_bytes_per_node // model.kv_bytes_per_token),
+            kvcache_balancing_threshold=self.kvcache_balancing_threshold,
+            admission=Admission(self.admission),
+            ttft_limit_s=self.ttft_limit_s,
+            tbt_limit_s=self.tbt_limit_s,
+            predicted_decode_s=self.predicted_decode_s,
+        )
+
+    def calibration(self, host_time: bool | None = None) -> Calibration:
+        """The fitted constants, with or without the host's time."""
+        return load_calibration(host=self.host_time if host_time is None else host_time)
+
+    def on_network(self, node: GpuNode) -> GpuNode:
+        """A node with the network that was asked for."""
+        if not self.network_gbit_per_s:
+            return node
+        return dataclasses.replace(node, nic_bytes_per_s=self.network_gbit_per_s * _GBIT_BYTES)
+
+
+def settings(path: Path) -> dict[str, Value]:
+    """What a user's file says of the cluster: its table ``[cluster]``, and itself as node and model.
+
+    Parameters
+    ----------
+    path : Path
+        A TOML file. Tables ``[node]``, ``[model]`` and ``[cluster]`` may each be missing; the last
+        has names and values as `Params` declares them.
+
+    Raises
+    ------
+    InputError
+        Names the file, the table, the field and the value, and what would be right.
+    """
+    if not is_file(str(path)):
+        raise InputError(f"{path} is no TOML file: its name must end in .toml")
+    found: dict[str, Value] = {}
+    tables = read(path)
+    for table, load in (("node", load_node), ("model", load_model)):
+        if table in tables:
+            load(str(path))
+            found[table] = str(path)
+    if "cluster" not in tables:
+        if not found:
+            table_of(path, "cluster")  # says what there is instead
+        return found
+    declared = {each.name: each for each in describe(Params)}
+    for name, value in table_of(path, "cluster").items():
+        if name not in declared:
+            raise InputError(
+                f"{path}, table [cluster]: unknown field {name!r}; valid ones are {', '.join(declared)}"
+            )
+        try:
+            found[name] = declared[name].validate(value)
+        except InputError as error:
+            raise InputError(f"{path}, table [cluster]: {error}") from None
+    return found
+
+
+def replayed(params: Params) -> traces.Trace:
+    """The trace, as fast as it is to come."""
+    trace = _loaded(params.trace, params.block_tokens)
+    return dataclasses.replace(trace, arrival_s=trace.arrival_s / params.arrival_speedup)
+
+
+def results(params: Params, systems: Sequence[str] = (MOONCAKE,)) -> Iterator[tuple[str, Result]]:
+    """The replay of the trace by each system, as soon as it is done."""
+    trace = replayed(params)
+    for system in systems:
+        yield system, simulate(trace, params.cluster(system))
+
+
+def run(params: Params, systems: Sequence[str] = tuple(SYSTEMS)) -> pd.DataFrame:
+    """What becomes of the trace on the cluster, a row for each system; columns as of `summary`."""
+    return tabulated(params, dict(results(params, systems)))
+
+
+def tabulated(params: Params, replays: Mapping[str, Result]) -> pd.DataFrame:
+    """The table of `run`, from replays that are there already."""
+    table = pd.DataFrame([summary(params, system, result) for system, result in replays.items()])
+    table.attrs["provenance"] = provenance(params)
+    return table
+
+
+def summary(params: Params, system: str, result: Result) -> dict[str, Any]:
+    """The replay of a trace by one system in numbers.
+
+    Returns
+    -------
+    dict
+        ``system``; ``requests``, ``finished``, ``rejected_at_arrival``, ``rejected_after_prefill``,
+        ``late`` (finished, but outside a limit); ``ttft_…_s`` and ``tbt_…_s`` (mean and percentiles of
+        those that have one); ``effective_capacity`` (share of all requests within both limits);
+        ``goodput_requests_per_s`` (these, over the time from the first arrival to the last token);
+        ``hit_ratio``; ``fetched_bytes``, ``streamed_bytes``, ``loaded_bytes`` (0 on coupled nodes);
+        ``gpu_s`` (all GPUs, over that time), ``prefill_gpu_s`` (in prefills alone; a prompt in chunks
+        counts whole iterations) and ``gpu_s_per_good_request``.
+    """
+    gpus = params.gpu_node.gpus * (params.prefill_nodes + params.decode_nodes)
+    finished = result.outcome == Outcome.FINISHED
+    good = int(result.meets(ttft_s=params.ttft_limit_s, tbt_s=params.tbt_limit_s).sum())
+    ends_s = np.concatenate([result.arrival_s, result.finish_s, result.first_token_s])
+    span_s = float(np.nanmax(ends_s) - result.arrival_s[0])
+    gpu_s = gpus * span_s
+    return {
+        "system": system,
+        "requests": len(result),
+        "finished": int(finished.sum()),
+        "rejected_at_arrival": int((result.outcome == Outcome.REJECTED_AT_ARRIVAL).sum()),
+        "rejected_after_prefill": int((result.outcome == Outcome.REJECTED_AFTER_PREFILL).sum()),
+        "late": int(finished.sum()) - good,
+        **_spread("ttft", result.ttft_s),
+        **_spread("tbt", result.tbt_s),
+        "effective_capacity": good / len(result),
+        "goodput_requests_per_s": good / span_s if span_s else np.nan,
+        "hit_ratio": result.hit_ratio,
+        **{name: result.counters.get(name, 0) for name in BYTES},
+        "gpu_s": gpu_s,
+        "prefill_gpu_s": params.gpu_node.gpus * float(np.nansum(result.prefill_s)),
+        "gpu_s_per_good_request": gpu_s / good if good else np.nan,
+    }
+
+
+def distributions(system: str, result: Result, points: int = 200) -> pd.DataFrame:
+    """Share of the requests with a TTFT and a TBT up to x, of those that have one.
+
+    Columns: ``system``, ``metric`` ("ttft", "tbt"), ``seconds``, ``share``.
+    """
+    shares = np.linspace(0, 1, points)
+    parts = []
+    for metric, values_s in (("ttft", result.ttft_s), ("tbt", result.tbt_s)):
+        if np.isfinite(values_s).any():
+            seconds = np.nanquantile(values_s, shares)
+            parts.append(pd.DataFrame({"metric": metric, "seconds": seconds, "share": shares}))
+    empty = pd.DataFrame({"metric": [], "seconds": [], "share": []})
+    return pd.concat(parts or [empty], ignore_index=True).assign(system=system)
+
+
+def by_node(params: Params) -> pd.DataFrame:
+    """The same trace and model on every node preset, and on the chosen node if it is none.
+
+    Returns
+    -------
+    DataFrame
+        A row for each ``node`` (name), ``host_time`` and ``speedup`` (on top of
+        `Params.arrival_speedup`). Columns: these, ``title``, ``chosen``, ``fits`` and the numbers of
+        `summary` for Mooncake; NaN where the model does not fit.
+    """
+    trace = replayed(params)
+    rows: list[dict[str, Any]] = []
+    for name, node in _nodes(params).items():
+        told = {"node": name, "title": node.title, "chosen": name == _short(params.node)}
+        for host_time in (True, False):
+            for speedup in SPEEDUPS:
+                row = told | {"host_time": host_time, "speedup": speedup}
+                try:
+                    cluster = params.cluster(MOONCAKE, node=node, host_time=host_time)
+                except InputError:
+                    rows.append(row | {"fits": False})
+                    continue
+                faster = dataclasses.replace(trace, arrival_s=trace.arrival_s / speedup)
+                numbers = summary(params, MOONCAKE, simulate(faster, cluster))
+                rows.append(row | {"fits": True} | numbers)
+    table = pd.DataFrame(rows)
+    table.attrs["provenance"] = provenance(params)
+    return table
+
+
+def by_model(params: Params) -> pd.DataFrame:
+    """What each model keeps of a token and holds in weights; the chosen one among them.
+
+    Columns: ``model`` (name), ``title``, ``chosen``, ``kv_bytes_per_token``, ``weights_bytes``,
+    ``parameters``, ``active_parameters``, ``cache_tokens`` (what the cache of a node holds).
+    """
+    table = pd.DataFrame(
+        {
+            "model": name,
+            "title": model.title,
+            "chosen": name == _short(params.model),
+            "kv_bytes_per_token": model.kv_bytes_per_token,
+            "weights_bytes": model.weights_bytes,
+            "parameters": model.parameters,
+            "active_parameters": model.active_parameters or model.parameters,
+            "cache_tokens": int(params.cache_bytes_per_node // model.kv_bytes_per_token),
+        }
+        for name, model in _models(params).items()
+    )
+    table.attrs["provenance"] = {"parameters": dataclasses.asdict(params)}
+    return table
+
+
+def break_even(params: Params) -> pd.DataFrame:
+    """Bandwidth from which on loading a prefix beats computing it, by model, node and prefix.
+
+    Returns
+    -------
+    DataFrame
+        Columns: ``model``, ``node`` (names), ``model_title``, ``node_title``, ``cached_tokens``,
+        ``break_even_bytes_per_s`` (Equation 2, at the GPUs' peak), ``fitted_break_even_bytes_per_s``
+        (at the speed that they reach), ``network_bytes_per_s`` (line rate), ``network_share`` (the
+        first over the third: below 1, fetching pays), ``fits`` and ``vram_tokens`` (KV cache that GPU
+        memory holds beside the weights).
+    """
+    calibration = params.calibration()
+    rows = []
+    for name, model in _models(params).items():
+        for node_name, each in _nodes(params).items():
+            node = params.on_network(each)
+            vram_tokens = Deployment(node=node, model=model, calibration=calibration).vram_tokens
+            cost = prefill_cost(node, model, calibration)
+            for tokens in sorted({*PREFIX_TOKENS, params.cached_tokens}):
+                peak = float(break_even_bandwidth(node, model, tokens))
+                saved_s = float(prefill_seconds(0.0, cost.token_s, cost.pair_s, tokens, 0))
+                rows.append(
+                    {
+                        "model": name,
+                        "node": node_name,
+                        "model_title": model.title,
+                        "node_title": node.title,
+                        "cached_tokens": tokens,
+                        "break_even_bytes_per_s": peak,
+                        "fitted_break_even_bytes_per_s": tokens * model.kv_bytes_per_token / saved_s,
+                        "network_bytes_per_s": node.nic_bytes_per_s,
+                        "network_share": peak / node.nic_bytes_per_s,
+                        "fits": vram_tokens >= 1,
+                        "vram_tokens": max(vram_tokens, 0),
+                    }
+                )
+    table = pd.DataFrame(rows)
+    table.attrs["provenance"] = {"parameters": dataclasses.asdict(params)}
+    return table
+
+
+def told(
+    params: Params, served: pd.DataFrame, nodes: pd.DataFrame, models: pd.DataFrame, bandwidths: pd.DataFrame
+) -> dict[str, float | str]:
+    """What the chapter says in words, by the names that its text uses.
+
+    Parameters
+    ----------
+    params : Params
+    served, nodes, models, bandwidths : DataFrame
+        As `run`, `by_node`, `by_model` and `break_even` return them.
+    """
+    pairs = bandwidths.query("cached_tokens == @params.cached_tokens and fits").to_dict("records")
+    by_rate = sorted(pairs, key=lambda pair: float(pair["break_even_bytes_per_s"]))
+    least, most = by_rate[0], by_rate[-1]
+    fitting = nodes[nodes["fits"]].to_dict("records")
+    replays = {(row["node"], row["host_time"], row["speedup"]): row for row in fitting}
+    means = {
+        row["node"]: row["ttft_mean_s"]
+        for (_, host, speedup), row in replays.items()
+        if host and speedup == 1
+    }
+    first, fastest, double = next(iter(means)), min(means, key=means.__getitem__), SPEEDUPS[3]
+    presets, kept = _nodes(params), models["kv_bytes_per_token"]
+    found: dict[str, Any] = {
+        "trace source": provenance(params)["trace_source"],
+        "node title": load_node(params.node).title,
+        "model title": load_model(params.model).title,
+        "least": least["break_even_bytes_per_s"] / 1e9,
+        "least model": least["model_title"],
+        "least node": least["node"],
+        "most": most["break_even_bytes_per_s"] / 1e9,
+        "most model": most["model_title"],
+        "most node": most["node"],
+        "ratio": most["break_even_bytes_per_s"] / least["break_even_bytes_per_s"],
+        "within": 100 * sum(pair["network_share"] < 1 for pair in pairs) / len(pairs),
+        "first node": first,
+        "fastest node": fastest,
+        "peak ratio": presets[fastest].flops_per_s / presets[first].flops_per_s,
+        "double": double,
+        "goodput": served.set_index("system").to_dict("index")[MOONCAKE]["goodput_requests_per_s"],
+        "kv ratio": kept.max() / kept.min(),
+        "ttft first": means[first],
+        "ttft fastest": means[fastest],
+        "tbt first": replays[first, True, 1.0]["tbt_p50_s"],
+        "tbt first without": replays[first, False, 1.0]["tbt_p50_s"],
+        "tbt fastest": replays[fastest, True, 1.0]["tbt_p50_s"],
+        "tbt fastest without": replays[fastest, False, 1.0]["tbt_p50_s"],
+        "capacity with": 100 * replays[fastest, True, double]["effective_capacity"],
+        "capacity without": 100 * replays[fastest, False, double]["effective_capacity"],
+    }
+    return {name: value if isinstance(value, str) else float(value) for name, value in found.items()}
+
+
+def provenance(params: Params) -> dict[str, Any]:
+    """What a table was made from."""
+    trace = _loaded(params.trace, params.block_tokens)
+    return {
+        "trace": trace.name,
+        "trace_sha256": trace.sha256,
+        "trace_source": trace.source,
+        "parameters": dataclasses.asdict(params),
+    }
+
+
+@cache
+def _loaded(name: str, block_tokens: int) -> traces.Trace:
+    if block_tokens == traces.BLOCK_TOKENS:
+        return traces.load(name)
+    if not Path(name).expanduser().is_file():
+        raise InputError(
+            f"parameter block_tokens: {block_tokens} is for a file of one's own; {name!r} has blocks of "
+            f"{traces.BLOCK_TOKENS} tokens"
+        )
+    return traces.read_jsonl(Path(name).expanduser(), block_tokens=block_tokens)
+
+
+def _spread(metric: str, values_s: np.ndarray) -> dict[str, float]:
+    known = values_s[np.isfinite(values_s)]
+    quantiles = np.percentile(known, PERCENTILES) if len(known) else np.full(len(PERCENTILES), np.nan)
+    return {
+        f"{metric}_mean_s": float(known.mean()) if len(known) else np.nan,
+        **{f"{metric}_p{q}_s": float(value) for q, value in zip(PERCENTILES, quantiles, strict=True)},
+    }
+
+
+def _nodes(params: Params) -> dict[str, GpuNode]:
+    return load_nodes() | {_short(params.node): load_node(params.node)}
+
+
+def _models(params: Params) -> dict[str, TransformerModel]:
+    return load_models() | {_short(params.model): load_model(params.model)}
+
+
+def _short(name: str) -> str:
+    """How a preset or a file is called in a table."""
+    return Path(name).stem if is_file(name) else name
