@@ -142,6 +142,7 @@ coupled_settings = st.fixed_dictionaries(
         "batching": st.sampled_from(Batching),
         "chunk_tokens": st.sampled_from([1, 3, 700, 2048]),
         "max_batched_tokens": st.sampled_from([1, 3000, 131_072]),
+        "max_sequences": st.sampled_from([1, 2, 256]),
         "host_overlaps": st.booleans(),
         "first_interval_counts": st.booleans(),
     }

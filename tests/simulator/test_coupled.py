@@ -157,3 +157,14 @@ def test_prefix_caching_has_room_for_whole_blocks_only():
     trace = Trace.from_requests([(0.0, tokens - 1, 1, range(blocks))])
     with pytest.raises(InputError, match=f"holds {tokens // 512 * 512}"):
         simulate(trace, nodes)
+
+
+def test_one_by_one_no_two_requests_are_in_work_together():
+    trace = Trace.from_requests([(0.25 * k, 1000 + k, 5, [2 * k, 2 * k + 1]) for k in range(20)])
+    for batching in Batching:
+        for engine in ("reference", "fast"):
+            result = simulate(trace, coupled(nodes=2, batching=batching, max_sequences=1), engine=engine)
+            for node in range(2):
+                mine = np.flatnonzero(result.decode_node == node)
+                assert len(mine) > 1
+                assert (result.start_s[mine][1:] >= result.finish_s[mine][:-1]).all()

@@ -65,6 +65,9 @@ class CoupledCluster(Deployment):
     max_batched_tokens : int
         Prompt tokens that one iteration computes at most without chunks; one prompt is always
         let in. The default is vLLM's for a context of 131,072 tokens.
+    max_sequences : int
+        Requests that a node works on at once; others wait. The default is vLLM's own; 1 serves them
+        one by one.
     host_overlaps : bool
         Whether the host works on the sequences while the GPUs compute. vLLM does so since its
         release 0.6.0 (asynchronous output processing); the paper ran 0.5.1.
@@ -74,10 +77,11 @@ class CoupledCluster(Deployment):
     batching: Batching = Batching.PLAIN
     chunk_tokens: int = 2048
     max_batched_tokens: int = 131_072
+    max_sequences: int = 256
     host_overlaps: bool = False
 
     def __post_init__(self) -> None:
-        require_positive(self, "nodes", "chunk_tokens", "max_batched_tokens")
+        require_positive(self, "nodes", "chunk_tokens", "max_batched_tokens", "max_sequences")
         self.require_fit()
 
 
@@ -126,6 +130,7 @@ class _Node:
     begun: _Chunk | None = None
     tokens_left: dict[int, int] = field(default_factory=dict)
     context_tokens: int = 0
+    admitted: int = 0
     reserved: int = 0
     running: bool = False
     outstanding: int = 0
@@ -252,6 +257,7 @@ class _CoupledPath:
         record.finish_s = self.clock.now_s
         record.tbt_s = tbt_seconds(record.intervals_s, self._cluster.first_interval_counts)
         node.outstanding -= 1
+        node.admitted -= 1
         if self._cluster.batching is not Batching.PREFIX_CACHING:
             node.reserved -= self._tokens(index)
             return
@@ -284,6 +290,8 @@ class _CoupledPath:
         return min(held, self._requests[index].input_tokens - 1)
 
     def _fits(self, node: _Node, index: int) -> bool:
+        if node.admitted >= self._cluster.max_sequences:
+            return False
         if self._cluster.batching is not Batching.PREFIX_CACHING:
             return node.reserved + self._tokens(index) <= self._cluster.vram_tokens
         blocks, hits = self._requests[index].blocks, self._leading_hits(node, index)
@@ -293,6 +301,7 @@ class _CoupledPath:
 
     def _admit(self, node: _Node, index: int) -> _Chunk:
         """Reserve memory; the whole rest of the prompt as a chunk."""
+        node.admitted += 1
         request, hits = self._requests[index], self._leading_hits(node, index)
         cached_tokens = self._cached_tokens(node, index)
         prefill_s = prefill_seconds(*self._prefill, request.input_tokens, cached_tokens)

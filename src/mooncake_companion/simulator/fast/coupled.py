@@ -39,11 +39,12 @@ NODE = np.dtype(
         ("first_chunk", np.int64),
         ("last_chunk", np.int64),
         ("begun", np.int64),
+        ("admitted", np.int64),
         ("used_blocks", np.int64),
     ]
 )
 """What the iteration holds: the list of its prompts, through their ``next_in_queue``; the prompt that
-chunks have begun; the blocks in use."""
+chunks have begun; how many requests are worked on; the blocks in use."""
 SETTING = np.dtype(
     [
         ("batching", np.int64),
@@ -52,6 +53,7 @@ SETTING = np.dtype(
         ("vram_tokens", np.int64),
         ("chunk_tokens", np.int64),
         ("max_batched_tokens", np.int64),
+        ("max_sequences", np.int64),
         ("first_counts", np.bool_),
     ]
 )
@@ -106,6 +108,7 @@ def _new_world(
     setting["vram_tokens"] = cluster.vram_tokens
     setting["chunk_tokens"] = cluster.chunk_tokens
     setting["max_batched_tokens"] = cluster.max_batched_tokens
+    setting["max_sequences"] = cluster.max_sequences
     setting["first_counts"] = cluster.first_interval_counts
     cost = prefill_cost(cluster.node, cluster.model, cluster.calibration)
     kept = blocks if cluster.batching is Batching.PREFIX_CACHING else 0
@@ -316,6 +319,7 @@ def _finish(world, decoders, now_s, number, request):  # type: ignore[no-untyped
     node, caches = decoders.nodes[number], world.caches
     request.finish_s = now_s
     node.present_sequences -= 1
+    world.nodes[number].admitted -= 1
     if world.setting[0].batching != _PREFIX_CACHING:
         node.reserved_tokens -= request.input_tokens + request.output_tokens
         return
@@ -350,6 +354,8 @@ def _leading_hits(world, number, request):  # type: ignore[no-untyped-def]
 @compiled
 def _fits(world, decoders, number, request, hits):  # type: ignore[no-untyped-def]
     node, setting, caches = decoders.nodes[number], world.setting[0], world.caches
+    if world.nodes[number].admitted >= setting.max_sequences:
+        return False
     if setting.batching != _PREFIX_CACHING:
         tokens = request.input_tokens + request.output_tokens
         return node.reserved_tokens + tokens <= setting.vram_tokens
@@ -367,6 +373,7 @@ def _admit(world, decoders, now_s, number, index, hits, cached):  # type: ignore
     node.first_waiting = decoders.next_waiting[index]
     if node.first_waiting < 0:
         node.last_waiting = -1
+    world.nodes[number].admitted += 1
     request.start_s = now_s
     request.local_tokens = cached
     request.vram_tokens = cached
