@@ -348,6 +348,16 @@ def merge(_app: Sphinx, env: BuildEnvironment, docnames: list[str], other: Build
     _stamps(env).update({k: v for k, v in _stamps(other).items() if k in docnames})
 
 
+def _declare_safe(app: Sphinx, _config: Any) -> None:
+    """Say of two extensions what they do not: pages may be read side by side.
+
+    One numbers sections when all pages are read, the other only writes LaTeX.
+    """
+    for name in ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):
+        if name in app.extensions:
+            app.extensions[name].parallel_read_safe = app.extensions[name].parallel_write_safe = True
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     os.environ["COMPANION_BUILD"] = "1"  # the kernels inherit it, and draw charts for the page
@@ -366,4 +376,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-check-consistency", check_register)
     app.connect("build-finished", write_downloads)
     directives.setup(app)
+    app.connect("config-inited", _declare_safe, priority=900)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
