@@ -1,0 +1,63 @@
+"""Chart of the engine's waiting times on those of queueing theory."""
+
+import altair as alt
+import pandas as pd
+
+from mooncake_companion.charts.theme import PALETTE, finish
+
+
+def waits(table: pd.DataFrame, service: str = "Constant (M/D/1)") -> alt.LayerChart:
+    """Mean wait by utilisation; line: theory, marks with intervals: the engine.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``origin`` ("theory" or "engine"), ``service``, ``utilisation``, ``wait_services``, ``low``,
+        ``high``.
+    service : str
+        Chosen at first.
+    """
+    chosen = alt.param(
+        name="queue_service",
+        value=service,
+        bind=alt.binding_select(options=table["service"].drop_duplicates().tolist(), name="Service times: "),
+    )
+    base = (
+        alt.Chart(table)
+        .add_params(chosen)
+        .transform_filter(alt.datum.service == chosen)
+        .encode(
+            alt.X("utilisation:Q").title("Utilisation of the node").axis(format="%").scale(domain=[0, 1]),
+            alt.Y("wait_services:Q").title("Mean wait (mean service times)"),
+        )
+    )
+    theory = base.transform_filter(alt.datum.origin == "theory").mark_line(
+        color=PALETTE["reported"], interpolate="monotone"
+    )
+    engine = base.transform_filter(alt.datum.origin == "engine")
+    intervals = engine.mark_rule(color=PALETTE["prefill"], strokeWidth=2).encode(
+        alt.Y("low:Q").title("Mean wait (mean service times)"), alt.Y2("high:Q")
+    )
+    marks = engine.mark_point(
+        filled=True, fill="white", stroke=PALETTE["prefill"], strokeWidth=2, opacity=1
+    ).encode(
+        tooltip=[
+            alt.Tooltip("utilisation:Q", format=".0%").title("Utilisation"),
+            alt.Tooltip("wait_services:Q", format=".3f").title("Engine (mean service times)"),
+            alt.Tooltip("low:Q", format=".3f").title("95 % interval from"),
+            alt.Tooltip("high:Q", format=".3f").title("to"),
+        ]
+    )
+    return finish(
+        theory + intervals + marks, name="queueing-theory-waits", description=_describe(table), table=table
+    )
+
+
+def _describe(table: pd.DataFrame) -> str:
+    busiest = table[table["utilisation"] == table["utilisation"].max()]
+    told = []
+    for service, group in busiest.groupby("service", sort=False):
+        wait = group.set_index("origin")["wait_services"]
+        told.append(f"{service} {wait['engine']:.2f} in the engine and {wait['theory']:.2f} in theory")
+    share = busiest["utilisation"].iloc[0]
+    return f"Mean wait in mean service times by utilisation. At {share:.0%}: {'; '.join(told)}."
