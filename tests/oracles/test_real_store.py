@@ -50,6 +50,7 @@ def test_the_model_still_finds_what_was_recorded(row):
     assert real_store.replay_lru(capacity, used) == recorded["lru_hits"]
 
 
+@pytest.mark.slow
 def test_what_was_recorded_is_of_these_sources():
     assert record()["sources_sha256"] == real_store.sources_sha256(ROOT), f"run: {real_store.COMMAND}"
     assert record()["made_by"] == real_store.COMMAND
