@@ -107,3 +107,12 @@ def test_charts_draw_what_is_chosen():
 def test_charts_and_experiment_use_the_same_words():
     mine = (MODELLED, MODELLED_WITH_HOST, KERNELS, ENGINE)
     assert mine == (charts.MODELLED, charts.MODELLED_WITH_HOST, charts.KERNELS, charts.ENGINE)
+
+
+def test_headlines_are_rows_of_the_table(table):
+    found = measured_costs.headlines(table)
+    assert all(value > 0 for value in found.values())
+    batch = table.query("measured_as == @ENGINE and modelled == @MODELLED_WITH_HOST and sequences == 64")
+    assert found["host batch"] == batch.query("gpu == 'A100'")["ratio"].item()
+    assert found["host least"] <= found["host batch"] <= found["host greatest"]
+    assert 0.5 < found["alone engine"] < 1 < found["alone kernels"] < 2

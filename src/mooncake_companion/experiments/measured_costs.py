@@ -112,6 +112,40 @@ def errors(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def headlines(table: pd.DataFrame) -> dict[str, float]:
+    """The numbers that sum the comparison up.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As of `run`.
+
+    Returns
+    -------
+    dict
+        ``long prefill error``: most that a prefill from 8,192 tokens on A100 is off the kernels, in %.
+        ``short prefill A100`` and ``short prefill H100``: ratio at the shortest prompt of kernels.
+        ``alone kernels`` and ``alone engine``: median ratio of the GPUs' decode steps. ``host least`` and
+        ``host greatest``: range of the ratio with the host's time over batches from 16 on, whatever was
+        measured; ``host batch``: that of the engine's largest batch on A100.
+    """
+    kernels, engine = (table[table["measured_as"] == measured_as] for measured_as in (KERNELS, ENGINE))
+    prefill = kernels[kernels["phase"] == "prefill"]
+    long = prefill[(prefill["gpu"] == "A100") & (prefill["tokens"] >= 8192)]
+    found = {"long prefill error": 100 * (long["ratio"] - 1).abs().max()}
+    for gpu in TITLES.values():
+        mine = prefill[prefill["gpu"] == gpu].set_index("tokens")["ratio"]
+        found[f"short prefill {gpu}"] = mine[mine.index.min()]
+    for name, measured_as in (("kernels", kernels), ("engine", engine)):
+        alone = measured_as.query("phase == 'decode' and modelled == @MODELLED")
+        found[f"alone {name}"] = alone["ratio"].median()
+    with_host = table.query("modelled == @MODELLED_WITH_HOST and sequences >= 16")
+    found |= {"host least": with_host["ratio"].min(), "host greatest": with_host["ratio"].max()}
+    steps = engine.query("modelled == @MODELLED_WITH_HOST and gpu == 'A100'").set_index("sequences")["ratio"]
+    found["host batch"] = steps[steps.index == steps.index.max()].max()
+    return {name: float(value) for name, value in found.items()}
+
+
 def prefills(params: Params) -> pd.DataFrame:
     """Prefills of one prompt by its length: the model as a curve, the measurements as points.
 

@@ -13,6 +13,7 @@ from mooncake_companion.experiments import (
     prefill_scheduling,
     storage_for_compute,
     tiered_cache,
+    validation,
     workloads,
 )
 from mooncake_companion.parameters import Parameter, describe
@@ -53,6 +54,7 @@ CHAPTERS = {
         Chapter(name="control-plane", params=prefill_scheduling.Params),
         Chapter(name="overload", params=overload.Params),
         Chapter(name="transfer", params=hot_holder.Params),
+        Chapter(name="validation", params=validation.Params),
     )
 }
 
