@@ -5,6 +5,7 @@ The store's clients listen on all addresses, so it gets a network of its own whe
 
 import importlib
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,11 @@ def test_the_table_and_chart_show_every_cache():
     assert len(spec["datasets"]) == 1
     assert (charts.REAL, charts.STORE_RULE) == (experiment.REAL, experiment.STORE_RULE)
     assert set(table["cache"]) == {charts.REAL, *charts._DASHES}
+
+
+def test_one_version_is_asked_for_installed_and_recorded():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (extra,) = project["optional-dependencies"]["real-store"]
+    wanted = extra.partition(";")[0].strip()
+    assert wanted in (ROOT / ".ci" / "run").read_text("utf-8")
+    assert record()["packages"] == dict([wanted.split("==")])
