@@ -33,7 +33,7 @@ def prefills(table: pd.DataFrame, gpu: str = "A100") -> alt.LayerChart:
             .axis(format=",", values=[128, 512, 2048, 8192]),
             alt.Y("seconds:Q")
             .title("Prefill (s)")
-            .scale(type="log", nice=False)
+            .scale(type="log", nice=False, domainMin=0.02)
             .axis(values=[0.03, 0.1, 0.3, 1, 3]),
         )
     )
@@ -88,7 +88,7 @@ def steps(table: pd.DataFrame, gpu: str = "A100", context_tokens: int = 512) -> 
             .axis(values=[1, 4, 16, 64, 256]),
             alt.Y("step_ms:Q")
             .title("Decode step (ms)")
-            .scale(type="log", nice=False)
+            .scale(type="log", nice=False, domainMin=9)
             .axis(values=[10, 30, 100, 300, 1000], format=",d"),
         )
     )
@@ -123,7 +123,7 @@ def _marks(base: alt.Chart, tooltip: list[alt.Tooltip]) -> alt.Chart:
         base.transform_filter(alt.FieldOneOfPredicate("source", list(_SHAPES)))
         .mark_point(filled=False, color=PALETTE["reported"], strokeWidth=2, opacity=1)
         .encode(
-            alt.Shape("source:N", legend=alt.Legend(title=None, columns=1)).scale(
+            alt.Shape("source:N", legend=alt.Legend(title=None, columns=1, orient="bottom")).scale(
                 domain=list(_SHAPES), range=list(_SHAPES.values())
             ),
             tooltip=tooltip,

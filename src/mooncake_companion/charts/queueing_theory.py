@@ -31,9 +31,7 @@ def waits(table: pd.DataFrame, service: str = "Constant (M/D/1)") -> alt.LayerCh
             alt.Y("wait_services:Q").title("Mean wait (mean service times)"),
         )
     )
-    theory = base.transform_filter(alt.datum.origin == "theory").mark_line(
-        color=PALETTE["reported"], interpolate="monotone"
-    )
+    theory = base.transform_filter(alt.datum.origin == "theory").mark_line(color=PALETTE["reported"])
     engine = base.transform_filter(alt.datum.origin == "engine")
     intervals = engine.mark_rule(color=PALETTE["prefill"], strokeWidth=2).encode(
         alt.Y("low:Q").title("Mean wait (mean service times)"), alt.Y2("high:Q")

@@ -44,7 +44,11 @@ def hit_ratios(table: pd.DataFrame) -> alt.LayerChart:
     marks = (
         base.transform_filter(alt.datum.cache == REAL)
         .mark_point(filled=False, size=150, strokeWidth=2, color=PALETTE["reported"], opacity=1)
-        .encode(alt.Shape("cache:N", legend=alt.Legend(title=None)).scale(domain=[REAL], range=["diamond"]))
+        .encode(
+            alt.Shape("cache:N", legend=alt.Legend(title=None, orient="bottom")).scale(
+                domain=[REAL], range=["diamond"]
+            )
+        )
     )
     return finish(lines + marks, name="real-store-hits", description=_describe(table), table=table)
 
