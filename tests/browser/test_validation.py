@@ -46,13 +46,14 @@ def test_a_long_context_leaves_the_kernels_alone(open_figure):
     expect(marks).not_to_have_count(many)
 
 
-def test_exponential_service_waits_twice_as_long(open_figure):
+def test_a_mark_tells_its_interval(open_figure):
     figure = open_figure("queueing-theory-waits")
-    line = figure.locator(LINES).first
-    before = line.get_attribute("d")
-    figure.get_by_role("combobox").select_option(label="Exponential (M/M/1)")
-    expect(line).not_to_have_attribute("d", before)
-    expect(figure.locator(POINTS)).to_have_count(9)
+    expect(figure.locator(LINES)).to_have_count(3)
+    expect(figure.locator(POINTS)).to_have_count(27)
+    figure.locator(POINTS).first.hover(force=True)
+    expect(figure.page.locator("#vg-tooltip-element, .vg-tooltip").first).to_contain_text(
+        "95 % interval from"
+    )
 
 
 def test_the_table_tells_what_was_tried(open_page):

@@ -5,46 +5,51 @@ import pandas as pd
 
 from mooncake_companion.charts.theme import PALETTE, finish
 
+LEAST = 0.01
+"""Where the axis of waits begins, in mean service times."""
 
-def waits(table: pd.DataFrame, service: str = "Constant (M/D/1)") -> alt.LayerChart:
-    """Mean wait by utilisation; line: theory, marks with intervals: the engine.
+
+def waits(table: pd.DataFrame) -> alt.LayerChart:
+    """Mean wait by utilisation; lines: theory, marks with intervals: the engine.
 
     Parameters
     ----------
     table : DataFrame
         ``origin`` ("theory" or "engine"), ``service``, ``utilisation``, ``wait_services``, ``low``,
         ``high``.
-    service : str
-        Chosen at first.
     """
-    chosen = alt.param(
-        name="queue_service",
-        value=service,
-        bind=alt.binding_select(options=table["service"].drop_duplicates().tolist(), name="Service times: "),
-    )
+    services = table["service"].drop_duplicates().tolist()
     base = (
         alt.Chart(table)
-        .add_params(chosen)
-        .transform_filter(alt.datum.service == chosen)
+        .transform_calculate(low_shown=f"max(datum.low, {LEAST})")
         .encode(
-            alt.X("utilisation:Q").title("Utilisation of the node").axis(format="%").scale(domain=[0, 1]),
-            alt.Y("wait_services:Q").title("Mean wait (mean service times)"),
+            alt.X("utilisation:Q")
+            .title("Utilisation of the node")
+            .axis(format="%", values=[0, 0.25, 0.5, 0.75, 1])
+            .scale(domain=[0, 1]),
+            alt.Y("wait_services:Q")
+            .title("Mean wait (mean service times)")
+            .scale(type="log", nice=False, domainMin=LEAST)
+            .axis(values=[0.01, 0.1, 1, 10], format="~g"),
+            detail="service:N",
         )
     )
     theory = base.transform_filter(alt.datum.origin == "theory").mark_line(color=PALETTE["reported"])
     engine = base.transform_filter(alt.datum.origin == "engine")
     intervals = engine.mark_rule(color=PALETTE["prefill"], strokeWidth=2).encode(
-        alt.Y("low:Q").title("Mean wait (mean service times)"), alt.Y2("high:Q")
+        alt.Y("low_shown:Q").title("Mean wait (mean service times)"), alt.Y2("high:Q")
     )
-    marks = engine.mark_point(
-        filled=True, fill="white", stroke=PALETTE["prefill"], strokeWidth=2, opacity=1
-    ).encode(
+    marks = engine.mark_point(filled=False, color=PALETTE["prefill"], strokeWidth=2, opacity=1).encode(
+        alt.Shape("service:N", legend=alt.Legend(title=None, columns=1)).scale(
+            domain=services, range=["circle", "square", "triangle-up"]
+        ),
         tooltip=[
+            alt.Tooltip("service:N").title("Service times"),
             alt.Tooltip("utilisation:Q", format=".0%").title("Utilisation"),
             alt.Tooltip("wait_services:Q", format=".3f").title("Engine (mean service times)"),
             alt.Tooltip("low:Q", format=".3f").title("95 % interval from"),
             alt.Tooltip("high:Q", format=".3f").title("to"),
-        ]
+        ],
     )
     return finish(
         theory + intervals + marks, name="queueing-theory-waits", description=_describe(table), table=table
