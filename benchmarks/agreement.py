@@ -62,7 +62,7 @@ COMPARISONS = (
     ),
     Comparison(
         what="Compiled engine, two pools",
-        against="reference engine that steps token by token, to the last bit",
+        against="reference engine, token by token; times to the last bit, TBT to a billionth",
         kind="program",
         unit="clusters",
         tests=(
@@ -72,7 +72,7 @@ COMPARISONS = (
     ),
     Comparison(
         what="Compiled engine, coupled nodes",
-        against="reference engine that steps token by token, to the last bit",
+        against="reference engine, token by token; times to the last bit, TBT to a billionth",
         kind="program",
         unit="clusters",
         tests=("tests/simulator/test_engines_agree.py::test_on_thousands_of_coupled_clusters",),
