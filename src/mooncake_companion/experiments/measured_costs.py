@@ -124,7 +124,8 @@ def headlines(table: pd.DataFrame) -> dict[str, float]:
     -------
     dict
         ``long prefill error``: most that a prefill from 8,192 tokens on A100 is off the kernels, in %.
-        ``short prefill A100`` and ``short prefill H100``: ratio at the shortest prompt of kernels.
+        ``short prefill A100``, ``last prefill A100``, ``engine prefill A100`` and the same of the H100:
+        ratio at the shortest and longest prompt of kernels, and at the engine's longest.
         ``alone kernels`` and ``alone engine``: median ratio of the GPUs' decode steps. ``host least`` and
         ``host greatest``: range of the ratio with the host's time over batches from 16 on, whatever was
         measured; ``host batch``: that of the engine's largest batch on A100.
@@ -135,7 +136,14 @@ def headlines(table: pd.DataFrame) -> dict[str, float]:
     found = {"long prefill error": 100 * (long["ratio"] - 1).abs().max()}
     for gpu in TITLES.values():
         mine = prefill[prefill["gpu"] == gpu].set_index("tokens")["ratio"]
-        found[f"short prefill {gpu}"] = mine[mine.index.min()]
+        found |= {
+            f"short prefill {gpu}": mine[mine.index.min()],
+            f"last prefill {gpu}": mine[mine.index.max()],
+        }
+        mine = engine.query("phase == 'prefill' and gpu == @gpu and sequences == 1").set_index("tokens")[
+            "ratio"
+        ]
+        found[f"engine prefill {gpu}"] = mine[mine.index.max()]
     for name, measured_as in (("kernels", kernels), ("engine", engine)):
         alone = measured_as.query("phase == 'decode' and modelled == @MODELLED")
         found[f"alone {name}"] = alone["ratio"].median()
