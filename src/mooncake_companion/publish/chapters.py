@@ -16,6 +16,7 @@ from mooncake_companion.experiments import (
     questions,
     storage_for_compute,
     tiered_cache,
+    validation,
     workloads,
     your_cluster,
 )
@@ -59,6 +60,7 @@ CHAPTERS = {
         Chapter(name="overload", params=overload.Params),
         Chapter(name="results", params=goodput.Params),
         Chapter(name="transfer", params=hot_holder.Params),
+        Chapter(name="validation", params=validation.Params),
         Chapter(name="your-cluster", params=your_cluster.Params),
         Chapter(name="questions", params=questions.Params),
     )

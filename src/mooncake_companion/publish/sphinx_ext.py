@@ -19,6 +19,7 @@ from typing import Any
 import vl_convert
 import yaml
 from docutils import nodes  # type: ignore[import-untyped]
+from jupyter_cache import get_cache  # type: ignore[import-untyped]
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
@@ -275,6 +276,12 @@ def fetch_traces(app: Sphinx) -> None:
     _kept(app.env, "companion_machine")["fingerprint"] = machine_fingerprint(traces.sources_fingerprint())
 
 
+def make_cache(app: Sphinx) -> None:
+    """Make the cache of outputs before several processes find that it is not there."""
+    folder = app.config.nb_execution_cache_path or Path(app.outdir).parent / ".jupyter_cache"
+    _ = get_cache(folder).db
+
+
 def machine_fingerprint(traces_fingerprint: str) -> str:
     """Say what a chapter's outputs depend on beside the files of the checkout."""
     versions = [f"{package} {metadata.version(package)}" for package in _NUMERIC_PACKAGES]
@@ -368,6 +375,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(ChartNotesNode, html=(_visit_notes, None), **skipped)
     app.connect("builder-inited", serve_scripts)
     app.connect("builder-inited", fetch_traces)
+    app.connect("builder-inited", make_cache)
     app.connect("source-read", stamp_source)
     app.connect("env-get-outdated", outdated)
     app.connect("env-purge-doc", purge)
