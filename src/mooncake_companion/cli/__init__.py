@@ -9,6 +9,7 @@ from mooncake_companion.cli.bench import bench
 from mooncake_companion.cli.book import build, cache, params, run
 from mooncake_companion.cli.figures import figures
 from mooncake_companion.cli.scoreboard import scoreboard
+from mooncake_companion.cli.sweep import sweep
 from mooncake_companion.cli.traces import traces
 from mooncake_companion.errors import CompanionError
 
@@ -22,6 +23,7 @@ def companion() -> None:
     companion build                                   the whole book
     companion params control-plane                    what a chapter lets you change
     companion run control-plane -p prefill_nodes 6    the chapter again, with your values
+    companion sweep overload -p arrival_speedup=1:3:0.25    an experiment at many points
     companion figures list                            every figure with its chapter and address
     companion scoreboard                              every number of the papers beside the model's
     companion traces list                             the request traces and where they are
@@ -31,7 +33,7 @@ def companion() -> None:
     """  # noqa: D301 - the backspace is click's mark for a paragraph to leave alone
 
 
-for command in (build, params, run, figures, scoreboard, traces, cache, bench):
+for command in (build, params, run, sweep, figures, scoreboard, traces, cache, bench):
     companion.add_command(command)
 
 
