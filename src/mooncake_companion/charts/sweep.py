@@ -11,6 +11,7 @@ from mooncake_companion.charts.theme import HEAT, PALETTE, colours, finish
 _POINT = "point"
 _LOGARITHMIC_FROM = 50.0
 _MOST_COLOURS = 12
+_NUMBER = "abs(datum.value) < 1e4 ? format(datum.value, '.4~g') : format(datum.value, '~s')"
 
 
 def distinguishing(table: pd.DataFrame, parameters: Sequence[str]) -> tuple[str, ...]:
@@ -71,7 +72,7 @@ def over_parameters(
     by: Sequence[str],
     quantity: str,
     lines: bool,
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """One quantity, chosen by a drop-down, over one or two parameters; other choices have their own.
 
     Parameters
@@ -111,7 +112,7 @@ def over_parameters(
         base = base.transform_filter(each)
     base = base.encode(
         _place(rows, place, parameters[place]),
-        alt.Y("shown:Q").title("Chosen quantity").scale(zero=False).axis(format="~s"),
+        alt.Y("shown:Q").title(None).scale(zero=False).axis(labelExpr=_NUMBER),
         *_coloured(rows, colour, parameters),
         tooltip=[
             *(alt.Tooltip(column).title(title) for column, title in parameters.items()),
@@ -122,7 +123,7 @@ def over_parameters(
     if not colour:
         base = base.encode(color=alt.value(PALETTE["prediction"]))
     joined = lines and types.is_numeric_dtype(rows[place])
-    marks = alt.layer(*([base.mark_line()] if joined else []), base.mark_point(filled=True))
+    marks = alt.layer(*([base.mark_line()] if joined else []), base.mark_point(opacity=1))
     titled = marks.properties(title=alt.Title(alt.expr("quantity")), height=300).add_params(*controls)
     return finish(titled, name="sweep", description=_describe(rows, quantity, parameters, drawn), table=table)
 
@@ -159,7 +160,9 @@ def _place(rows: pd.DataFrame, column: str, title: str) -> alt.X:
         return alt.X(f"{column}:N").title(title).sort(None)
     low, high = float(values.min()), float(values.max())
     wide = low > 0 and high / low >= _LOGARITHMIC_FROM
-    x = alt.X(f"{column}:Q").title(f"{title}, logarithmic" if wide else title).axis(format="~s", tickCount=6)
+    whole = types.is_integer_dtype(values)
+    axis = alt.Axis(labelExpr=_NUMBER, tickCount=6, tickMinStep=1 if whole else alt.Undefined)
+    x = alt.X(f"{column}:Q").title(f"{title}, logarithmic" if wide else title).axis(axis)
     return x.scale(type="log", nice=False) if wide else x.scale(zero=False, nice=False)
 
 

@@ -239,7 +239,7 @@ def _keep(plan: Plan, out: Path, number: int, result: Result) -> None:
         try:
             with replacing(_part(out, number)) as temporary:
                 _with_point(plan, number, result.table).to_parquet(temporary, engine="pyarrow", index=False)
-        except ValueError as refused:  # of which PyArrow's are
+        except (TypeError, ValueError) as refused:  # PyArrow's are both
             error = details = f"its table cannot be written as Parquet: {refused}"
         else:
             _note(out, number).unlink(missing_ok=True)

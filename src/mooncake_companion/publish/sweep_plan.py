@@ -232,7 +232,7 @@ def _grid_axis(declared: Parameter, text: str) -> Axis:
         raise InputError(f"parameter {declared.name}: {text!r} never ends; STEP must lead from START to STOP")
     if (count := int((stop - start) / step) + 1) > MOST_POINTS:
         raise InputError(f"parameter {declared.name}: {text!r} has {count} values; the most is {MOST_POINTS}")
-    values = (declared.parse(str(start + number * step)) for number in range(count))
+    values = (declared.parse(f"{(start + number * step).normalize():f}") for number in range(count))
     return Axis(parameter=declared, values=tuple(values))
 
 

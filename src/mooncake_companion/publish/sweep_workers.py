@@ -1,6 +1,7 @@
 """Where the points of a sweep are worked out: processes of this machine, or a Dask cluster."""
 
 import functools
+import importlib
 import multiprocessing
 import os
 import signal
@@ -196,7 +197,7 @@ def dask(address: str, plan: Plan) -> Workers:
         If Dask is not installed here, nobody answers, or a worker is not fit for the sweep.
     """
     try:
-        import distributed
+        distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise CompanionError(
             "--dask needs the package distributed: pip install 'mooncake-companion[dask]'"
@@ -219,8 +220,7 @@ def dask(address: str, plan: Plan) -> Workers:
 
 def _on_dask(client: Any, todo: Mapping[int, Call]) -> Iterator[tuple[int, Result]]:
     """Hand all over: what a lost worker had, done or not, the scheduler gives to another one."""
-    import distributed
-
+    distributed: Any = importlib.import_module("distributed")
     with client:
         running = {client.submit(call, pure=False): number for number, call in todo.items()}
         for future in distributed.as_completed(list(running)):
