@@ -335,8 +335,9 @@ def test_a_point_that_kills_its_process_fails_alone(tmp_path):
     assert len(parts(tmp_path / "out")) == 6
 
 
-@pytest.mark.slow
-def test_a_dask_worker_killed_midway_loses_nothing(tmp_path, undisturbed, monkeypatch):
+@pytest.fixture
+def cluster(tmp_path):
+    """A scheduler and two workers, real processes: its address and they."""
     pytest.importorskip("distributed", reason="needs the extra `dask`")
     address = tmp_path / "scheduler.json"
     paths = [str(SOURCES), str(TESTS), os.environ.get("PYTHONPATH", "")]
@@ -352,26 +353,45 @@ def test_a_dask_worker_killed_midway_loses_nothing(tmp_path, undisturbed, monkey
             )
 
     local = ("--host", "127.0.0.1", "--no-dashboard")
-    cluster = [begin("dask_scheduler", *local, "--port", "0", "--scheduler-file", str(address))]
+    begun = [begin("dask_scheduler", *local, "--port", "0", "--scheduler-file", str(address))]
     try:
         wait_until(lambda: address.exists() and address.stat().st_size > 2, "the scheduler listens")
         where = json.loads(address.read_text())["address"]
-        for _ in range(2):
-            options = ("--no-nanny", "--nthreads", "1", "--local-directory", str(tmp_path))
-            cluster.append(begin("dask_worker", where, *local, *options))
-        process = start(tmp_path, *MANY, "--dask", where)
-        wait_until(lambda: process.poll() or len(parts(tmp_path / "out")) >= 20, "20 points are done")
-        cluster[1].kill()
-        kept = len(parts(tmp_path / "out"))
-        code, told = finished(process)
-        assert code == 0, told
-        assert 20 <= kept < 200
-        assert told.splitlines()[-3] == "200 of 200 points done"
-        assert files(tmp_path / "out") == undisturbed
+        options = ("--no-nanny", "--nthreads", "1", "--local-directory", str(tmp_path))
+        begun += [begin("dask_worker", where, *local, *options) for _ in range(2)]
+        yield where, begun
     finally:
-        for each in cluster:
+        for each in begun:
             each.kill()
             each.wait()
+
+
+@pytest.mark.slow
+def test_a_dask_worker_killed_midway_loses_nothing(tmp_path, undisturbed, cluster):
+    address, (_, worker, _) = cluster
+    process = start(tmp_path, *MANY, "--dask", address)
+    wait_until(lambda: process.poll() or len(parts(tmp_path / "out")) >= 20, "20 points are done")
+    worker.kill()
+    kept = len(parts(tmp_path / "out"))
+    code, told = finished(process)
+    assert code == 0, told
+    assert 20 <= kept < 200
+    assert "200 of 200 points done" in told.splitlines()
+    assert files(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.slow
+def test_a_dask_scheduler_killed_midway_leaves_what_was_done(tmp_path, undisturbed, cluster):
+    address, (scheduler, *_) = cluster
+    process = start(tmp_path, *MANY, "--dask", address)
+    wait_until(lambda: process.poll() or len(parts(tmp_path / "out")) >= 20, "20 points are done")
+    scheduler.kill()
+    code, told = finished(process)
+    assert code == 1
+    assert "error: the Dask scheduler is gone; what was done is kept" in told
+    assert len(parts(tmp_path / "out")) >= 20
+    assert finished(start(tmp_path, *MANY))[0] == 0
+    assert files(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.slow

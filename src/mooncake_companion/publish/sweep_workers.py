@@ -223,7 +223,11 @@ def _on_dask(client: Any, todo: Mapping[int, Call]) -> Iterator[tuple[int, Resul
     distributed: Any = importlib.import_module("distributed")
     with client:
         running = {client.submit(call, pure=False): number for number, call in todo.items()}
-        for future in distributed.as_completed(list(running)):
+        for future in distributed.as_completed(list(running), loop=client.loop):
+            if future.cancelled():
+                raise CompanionError(
+                    "the Dask scheduler is gone; what was done is kept, and the same command does the others"
+                )
             error = future.exception()
             yield running.pop(future), _failed(error) if error else future.result()
             future.release()
