@@ -388,7 +388,7 @@ def test_a_dask_scheduler_killed_midway_leaves_what_was_done(tmp_path, undisturb
     scheduler.kill()
     code, told = finished(process)
     assert code == 1
-    assert "error: the Dask scheduler is gone; what was done is kept" in told
+    assert "error: the Dask scheduler is gone; what was done is kept" in told, told
     assert len(parts(tmp_path / "out")) >= 20
     assert finished(start(tmp_path, *MANY))[0] == 0
     assert files(tmp_path / "out") == undisturbed

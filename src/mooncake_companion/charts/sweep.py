@@ -124,7 +124,9 @@ def over_parameters(
         base = base.encode(color=alt.value(PALETTE["prediction"]))
     joined = lines and types.is_numeric_dtype(rows[place])
     marks = alt.layer(*([base.mark_line()] if joined else []), base.mark_point(opacity=1))
-    titled = marks.properties(title=alt.Title(alt.expr("quantity")), height=300).add_params(*controls)
+    told = " + ', ' + ".join(f"'{column}: ' + pick_{number}" for number, column in enumerate(picks))
+    title = alt.Title(alt.expr(f"[quantity, {told}]" if told else "quantity"))
+    titled = marks.properties(title=title, height=300).add_params(*controls)
     return finish(titled, name="sweep", description=_describe(rows, quantity, parameters, drawn), table=table)
 
 

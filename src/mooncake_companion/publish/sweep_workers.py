@@ -1,5 +1,6 @@
 """Where the points of a sweep are worked out: processes of this machine, or a Dask cluster."""
 
+import asyncio
 import functools
 import importlib
 import multiprocessing
@@ -9,7 +10,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -224,10 +225,12 @@ def _on_dask(client: Any, todo: Mapping[int, Call]) -> Iterator[tuple[int, Resul
     with client:
         running = {client.submit(call, pure=False): number for number, call in todo.items()}
         for future in distributed.as_completed(list(running), loop=client.loop):
-            if future.cancelled():
+            try:
+                error = future.exception()
+                result = _failed(error) if error else future.result()
+            except (OSError, asyncio.CancelledError, CancelledError):
                 raise CompanionError(
                     "the Dask scheduler is gone; what was done is kept, and the same command does the others"
-                )
-            error = future.exception()
-            yield running.pop(future), _failed(error) if error else future.result()
+                ) from None
+            yield running.pop(future), result
             future.release()
