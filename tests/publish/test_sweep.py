@@ -94,7 +94,9 @@ def test_a_finished_sweep_runs_nothing_and_can_be_drawn_anew(tmp_path):
     done = sweep(grid(*SMALL), tmp_path, stopping_after(0), drawn=drawn)
     assert done.kept == 8
     spec = json.loads(done.figure.with_suffix(".json").read_text())
-    assert spec["title"]["text"] == {"expr": "quantity"}
+    assert spec["title"]["text"] == {
+        "expr": "[quantity, 'nodes: ' + pick_0 + ', ' + 'param_size: ' + pick_1]"
+    }
     assert [p["value"] for p in spec["params"] if p["name"] == "quantity"] == ["share"]
 
 
@@ -227,9 +229,9 @@ def test_the_command_tells_people_and_programs_what_was_made(command, tmp_path):
         "kept": 3,
         "failures": [],
         "results": str(tmp_path / "results.parquet"),
-        "figure": str(tmp_path / "figures" / "sweep.svg"),
+        "figure": str(tmp_path / "figures" / "sweep.html"),
     }
-    for kind in ("svg", "png", "json", "csv"):
+    for kind in ("html", "svg", "png", "json", "csv"):
         assert (tmp_path / "figures" / f"sweep.{kind}").stat().st_size > 100
 
 

@@ -77,7 +77,7 @@ def sweep(
     \b
     In the folder (runs/sweep-CHAPTER, or --out):
     results.parquet, results.csv   the rows of all points; parameters are the columns param_NAME
-    figures/sweep.svg .png .json .csv   the chart; as JSON it has its drop-downs
+    figures/sweep.html             the chart, with drop-downs; also as .svg .png .json .csv
     points/, failed/               each point as it came: pandas.read_parquet("…/points") works meanwhile
     sweep.json, provenance.json    what was asked for, and what made it
 

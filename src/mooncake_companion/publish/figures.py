@@ -4,6 +4,7 @@ The same specification always gives the same bytes.
 """
 
 import csv
+import html
 import io
 import json
 import re
@@ -53,6 +54,14 @@ def to_png(spec: Spec) -> bytes:
     framed = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
     split = _PNG_SIGNATURE_AND_HEADER_BYTES
     return drawn[:split] + framed + drawn[split:]
+
+
+def to_html(spec: Spec) -> str:
+    """Draw the figure as a page of its own, with its controls, that needs no network."""
+    page = vl_convert.vegalite_to_html(spec, vl_version=VEGA_LITE_VERSION, bundle=True, renderer="svg")
+    head = '<meta name="viewport" content="width=device-width">'
+    titled = f"<head>{head}<title>{html.escape(spec['name'])}</title>"
+    return page.replace("<html>", '<html lang="en">', 1).replace("<head>", titled, 1)
 
 
 def to_json(spec: Spec) -> str:

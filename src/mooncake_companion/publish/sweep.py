@@ -65,7 +65,7 @@ class Swept:
     results : Path or None
         The joined table; None if no point was done. ``results.csv`` beside it holds the same.
     figure : Path or None
-        The chart as SVG; its PNG, JSON and CSV lie beside it.
+        The chart as a page with its drop-downs; its SVG, PNG, JSON and CSV lie beside it.
     """
 
     folder: Path
@@ -334,4 +334,6 @@ def _draw(plan: Plan, table: pd.DataFrame, out: Path, drawn: Drawn) -> Path:
     folder = out / "figures"
     folder.mkdir(exist_ok=True)
     figures.write_figure(spec, folder)
-    return folder / f"{spec['name']}.svg"
+    page = folder / f"{spec['name']}.html"
+    page.write_text(figures.to_html(spec), "utf-8")
+    return page
