@@ -94,9 +94,8 @@ def test_a_finished_sweep_runs_nothing_and_can_be_drawn_anew(tmp_path):
     done = sweep(grid(*SMALL), tmp_path, stopping_after(0), drawn=drawn)
     assert done.kept == 8
     spec = json.loads(done.figure.with_suffix(".json").read_text())
-    assert spec["title"]["text"] == {
-        "expr": "[quantity, 'nodes: ' + pick_0 + ', ' + 'param_size: ' + pick_1]"
-    }
+    told = "[quantity, 'nodes: ' + pick_0 + ', ' + 'size (tokens): ' + pick_1]"
+    assert spec["title"]["text"] == {"expr": told}
     assert [p["value"] for p in spec["params"] if p["name"] == "quantity"] == ["share"]
 
 

@@ -103,7 +103,10 @@ def over_parameters(
     chosen = alt.param(
         name="quantity", value=quantity, bind=alt.binding_select(options=quantities, name="Quantity ")
     )
-    controls = [chosen, *(_pick(number, column, rows) for number, column in enumerate(picks))]
+    controls = [
+        chosen,
+        *(_pick(number, parameters.get(column, column), rows[column]) for number, column in enumerate(picks)),
+    ]
     filters = [f"datum['{column}'] === pick_{number}" for number, column in enumerate(picks)]
     base = (
         alt.Chart(rows).transform_calculate(shown="datum[quantity]").transform_filter("isValid(datum.shown)")
@@ -124,7 +127,9 @@ def over_parameters(
         base = base.encode(color=alt.value(PALETTE["prediction"]))
     joined = lines and types.is_numeric_dtype(rows[place])
     marks = alt.layer(*([base.mark_line()] if joined else []), base.mark_point(opacity=1))
-    told = " + ', ' + ".join(f"'{column}: ' + pick_{number}" for number, column in enumerate(picks))
+    told = " + ', ' + ".join(
+        f"'{parameters.get(column, column)}: ' + pick_{number}" for number, column in enumerate(picks)
+    )
     title = alt.Title(alt.expr(f"[quantity, {told}]" if told else "quantity"))
     titled = marks.properties(title=title, height=300).add_params(*controls)
     return finish(titled, name="sweep", description=_describe(rows, quantity, parameters, drawn), table=table)
@@ -148,11 +153,11 @@ def _said(value: object) -> str:
     return "–" if pd.isna(value) else str(value)  # type: ignore[call-overload]
 
 
-def _pick(number: int, column: str, rows: pd.DataFrame) -> alt.Parameter:
-    options = list(dict.fromkeys(rows[column]))
+def _pick(number: int, title: str, values: pd.Series) -> alt.Parameter:
+    options = list(dict.fromkeys(values))
     first = "modelled" if "modelled" in options else options[0]
     return alt.param(
-        name=f"pick_{number}", value=first, bind=alt.binding_select(options=options, name=f"{column} ")
+        name=f"pick_{number}", value=first, bind=alt.binding_select(options=options, name=f"{title} ")
     )
 
 
