@@ -94,45 +94,50 @@ def over_parameters(
     """
     quantities = measured(table, list(parameters), by)
     columns = list(parameters)
-    place, others = columns[0], columns[drawn:] if lines else []
+    others = columns[drawn:] if lines else []
     rows = _summed_up(table, [_POINT, *columns, *by], quantities)
     colour = columns[1] if drawn > 1 else _words(rows, by)
-    picks = [column for column in (*by, *others) if column != colour and len(set(rows[column])) > 1]
+    picks = {
+        column: parameters.get(column, column)
+        for column in (*by, *others)
+        if column != colour and len(set(rows[column])) > 1
+    }
     for column in picks:
         rows[column] = [_said(value) for value in rows[column]]
-    chosen = alt.param(
-        name="quantity", value=quantity, bind=alt.binding_select(options=quantities, name="Quantity ")
-    )
-    controls = [
-        chosen,
-        *(_pick(number, parameters.get(column, column), rows[column]) for number, column in enumerate(picks)),
-    ]
-    filters = [f"datum['{column}'] === pick_{number}" for number, column in enumerate(picks)]
-    base = (
-        alt.Chart(rows).transform_calculate(shown="datum[quantity]").transform_filter("isValid(datum.shown)")
-    )
-    for each in filters:
-        base = base.transform_filter(each)
-    base = base.encode(
-        _place(rows, place, parameters[place]),
+    base = _chosen(rows, list(picks)).encode(
+        _place(rows, columns[0], parameters[columns[0]]),
         alt.Y("shown:Q").title(None).scale(zero=False).axis(labelExpr=_NUMBER),
-        *_coloured(rows, colour, parameters),
+        _coloured(rows, colour, parameters.get(colour, colour)),
         tooltip=[
             *(alt.Tooltip(column).title(title) for column, title in parameters.items()),
             *(alt.Tooltip(column) for column in by),
             alt.Tooltip("shown:Q", format=",.4~g").title("Chosen quantity"),
         ],
     )
-    if not colour:
-        base = base.encode(color=alt.value(PALETTE["prediction"]))
-    joined = lines and types.is_numeric_dtype(rows[place])
+    joined = lines and types.is_numeric_dtype(rows[columns[0]])
     marks = alt.layer(*([base.mark_line()] if joined else []), base.mark_point(opacity=1))
-    told = " + ', ' + ".join(
-        f"'{parameters.get(column, column)}: ' + pick_{number}" for number, column in enumerate(picks)
+    chosen = alt.param(
+        name="quantity", value=quantity, bind=alt.binding_select(options=quantities, name="Quantity ")
     )
-    title = alt.Title(alt.expr(f"[quantity, {told}]" if told else "quantity"))
-    titled = marks.properties(title=title, height=300).add_params(*controls)
+    controls = [_pick(number, title, rows[column]) for number, (column, title) in enumerate(picks.items())]
+    titled = marks.properties(title=_title(list(picks.values())), height=300).add_params(chosen, *controls)
     return finish(titled, name="sweep", description=_describe(rows, quantity, parameters, drawn), table=table)
+
+
+def _chosen(rows: pd.DataFrame, picks: Sequence[str]) -> alt.Chart:
+    """The rows that the drop-downs choose, with the quantity that they choose as ``shown``."""
+    chart = (
+        alt.Chart(rows).transform_calculate(shown="datum[quantity]").transform_filter("isValid(datum.shown)")
+    )
+    for number, column in enumerate(picks):
+        chart = chart.transform_filter(f"datum['{column}'] === pick_{number}")
+    return chart
+
+
+def _title(picks: Sequence[str]) -> alt.Title:
+    """What the drop-downs choose, so that an exported image says it, too."""
+    told = " + ', ' + ".join(f"'{title}: ' + pick_{number}" for number, title in enumerate(picks))
+    return alt.Title(alt.expr(f"[quantity, {told}]" if told else "quantity"))
 
 
 def _summed_up(table: pd.DataFrame, keys: list[str], quantities: list[str]) -> pd.DataFrame:
@@ -173,19 +178,18 @@ def _place(rows: pd.DataFrame, column: str, title: str) -> alt.X:
     return x.scale(type="log", nice=False) if wide else x.scale(zero=False, nice=False)
 
 
-def _coloured(rows: pd.DataFrame, column: str, titles: Mapping[str, str]) -> list[alt.Color]:
+def _coloured(rows: pd.DataFrame, column: str, title: str) -> alt.Color | alt.ColorValue:
     if not column:
-        return []
-    title = titles.get(column, column)
+        return alt.ColorValue(PALETTE["prediction"])
     values = sorted(rows[column].unique().tolist())
     numbers = types.is_numeric_dtype(rows[column]) and not types.is_bool_dtype(rows[column])
     if numbers and len(values) > _MOST_COLOURS:
         scale = alt.Scale(range=list(HEAT), interpolate="rgb")
-        return [alt.Color(f"{column}:Q").title(title).scale(scale)]
+        return alt.Color(f"{column}:Q").title(title).scale(scale)
     meanings = {value: str(value).lower().replace(" ", "_").replace("-", "_") for value in values}
     known = all(meaning in PALETTE for meaning in meanings.values())
     scale = colours(meanings) if known else alt.Scale(domain=values, range=_from_low_to_high(len(values)))
-    return [alt.Color(f"{column}:{'O' if numbers else 'N'}").title(title).scale(scale)]
+    return alt.Color(f"{column}:{'O' if numbers else 'N'}").title(title).scale(scale)
 
 
 def _from_low_to_high(count: int) -> list[str]:

@@ -7,7 +7,7 @@ sweep early, the points done stay, and the same sweep started again does the oth
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -300,21 +300,19 @@ def _require_drawable(plan: Plan, drawn: Drawn) -> None:
 def _draw(plan: Plan, table: pd.DataFrame, out: Path, drawn: Drawn) -> Path:
     varied = {declared.name: declared for declared in plan.varied}
     over = drawn.over or tuple(varied)[:2]
-    parameters = {
-        PREFIX + name: varied[name] for name in (*over, *(name for name in varied if name not in over))
+    titles = {
+        PREFIX + name: f"{name} ({varied[name].unit})" if varied[name].unit else name
+        for name in (*over, *(name for name in varied if name not in over))
     }
     fixed = [PREFIX + axis.parameter.name for axis in plan.axes if axis.parameter.name not in varied]
     shown = table.drop(columns=fixed)
-    by = drawn.by or chart.distinguishing(shown, list(parameters))
-    quantities = chart.measured(shown, list(parameters), by)
-    for option, names, known in (
-        ("--by", by, [c for c in shown.columns if c != "point" and c not in parameters]),
-        ("--show", (drawn.quantity,) if drawn.quantity else (), quantities),
-    ):
-        if unknown := [name for name in names if name not in known]:
-            raise InputError(f"{option} {unknown[0]}: no such column; there are {', '.join(known)}")
+    own = [column for column in shown.columns if column != "point" and column not in titles]
+    _require_known("--by", drawn.by, own)
+    by = drawn.by or chart.distinguishing(shown, list(titles))
+    quantities = chart.measured(shown, list(titles), by)
     if not quantities:
         raise CompanionError(f"the table in {out / 'results.csv'} has no numbers to draw")
+    _require_known("--show", (drawn.quantity,) if drawn.quantity else (), quantities)
     shown.attrs["provenance"] = {
         "chapter": plan.chapter.name,
         "parameters": plan.fixed,
@@ -322,10 +320,7 @@ def _draw(plan: Plan, table: pd.DataFrame, out: Path, drawn: Drawn) -> Path:
     }
     spec = chart.over_parameters(
         shown,
-        parameters={
-            column: f"{declared.name} ({declared.unit})" if declared.unit else declared.name
-            for column, declared in parameters.items()
-        },
+        parameters=titles,
         drawn=len(over),
         by=by,
         quantity=drawn.quantity or quantities[0],
@@ -337,3 +332,8 @@ def _draw(plan: Plan, table: pd.DataFrame, out: Path, drawn: Drawn) -> Path:
     page = folder / f"{spec['name']}.html"
     page.write_text(figures.to_html(spec), "utf-8")
     return page
+
+
+def _require_known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"{option} {unknown[0]}: no such column; there are {', '.join(known)}")
