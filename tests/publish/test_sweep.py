@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import little_sweep
 from mooncake_companion.cli import companion
 from mooncake_companion.errors import CompanionError, InputError
+from mooncake_companion.experiments import hot_holder
 from mooncake_companion.publish import sweep_workers
 from mooncake_companion.publish.chapters import CHAPTERS
 from mooncake_companion.publish.sweep import Drawn, sweep
@@ -262,12 +263,12 @@ def test_bad_usage_is_told(command, tmp_path, arguments, told):
 MANY = ("-p", "size=1:20:1", "-p", "rate=1:10:1", "-p", "pause_s=0.02")
 
 
-def start(tmp_path, *arguments, out="out", kind="sweep"):
+def start(tmp_path, *arguments, chapter="little"):
     code = "import little_sweep; little_sweep.main()"
     paths = [str(SOURCES), str(TESTS), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "LITTLE_LOG": str(tmp_path / "log")}
     return subprocess.Popen(
-        [sys.executable, "-c", code, kind, "little", *arguments, "--out", str(tmp_path / out)],
+        [sys.executable, "-c", code, "sweep", chapter, *arguments, "--out", str(tmp_path / "out")],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -327,13 +328,24 @@ def test_200_points_interrupted_and_resumed_are_those_of_an_undisturbed_sweep(tm
 
 
 @pytest.mark.slow
+def test_a_chapters_points_are_what_its_experiment_gives(tmp_path):
+    asked = ["-p", "prefill_nodes=4,8", "-p", "requests=50", "--workers", "2"]
+    code, told = finished(start(tmp_path, *asked, chapter="transfer"))
+    assert code == 0, told
+    table = pd.read_parquet(tmp_path / "out" / "results.parquet")
+    for nodes, rows in table.groupby("param_prefill_nodes"):
+        expected = hot_holder.run(hot_holder.Params(prefill_nodes=nodes, requests=50))
+        pd.testing.assert_frame_equal(rows[expected.columns].reset_index(drop=True), expected)
+
+
+@pytest.mark.slow
 def test_a_point_that_kills_its_process_fails_alone(tmp_path):
-    asked = ["-p", "size=1:4:1", "-p", "kind=deadly", "-p", "rate=1,2"]
+    asked = ["-p", "size=1:5:1", "-p", "kind=deadly"]
     code, told = finished(start(tmp_path, *asked, "--workers", "2"))
     assert code == 1
-    assert "2 of 8 points failed" in told
-    assert told.count("its process died") == 2
-    assert len(parts(tmp_path / "out")) == 6
+    assert "1 of 5 points failed" in told
+    assert "point 1 (size=2, kind=deadly): its process died" in told
+    assert len(parts(tmp_path / "out")) == 4
 
 
 @pytest.fixture
