@@ -42,8 +42,8 @@ lock: ## Renew requirements.lock from pyproject.toml (needs uv)
 	@command -v $(UV) >/dev/null || { \
 	  echo "error: make lock needs uv, which was not found as '$(UV)'; install it or name it: make lock UV=/path/to/uv" >&2; \
 	  exit 1; }
-	$(UV) pip compile pyproject.toml --extra book --extra dev --universal --python-version 3.11 \
-	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.lock $(ARGS)
+	$(UV) pip compile pyproject.toml --extra book --extra dask --extra dev --extra sweep \
+	  --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.lock $(ARGS)
 
 clean: ## Remove what was built and what tools cached; keep the virtual environment
 	rm -rf _build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

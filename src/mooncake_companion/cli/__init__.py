@@ -10,6 +10,7 @@ from mooncake_companion.cli.book import build, cache, params, run
 from mooncake_companion.cli.figures import figures
 from mooncake_companion.cli.scoreboard import scoreboard
 from mooncake_companion.cli.simulate import simulate
+from mooncake_companion.cli.sweep import sweep
 from mooncake_companion.cli.traces import traces
 from mooncake_companion.errors import CompanionError
 
@@ -23,6 +24,7 @@ def companion() -> None:
     companion build                                   the whole book
     companion params control-plane                    what a chapter lets you change
     companion run control-plane -p prefill_nodes 6    the chapter again, with your values
+    companion sweep transfer -p seed=0,1,2            an experiment at many points
     companion simulate --trace my.jsonl               your trace on your cluster
     companion figures list                            every figure with its chapter and address
     companion scoreboard                              every number of the papers beside the model's
@@ -33,7 +35,7 @@ def companion() -> None:
     """  # noqa: D301 - the backspace is click's mark for a paragraph to leave alone
 
 
-for command in (build, params, run, simulate, figures, scoreboard, traces, cache, bench):
+for command in (build, params, run, sweep, simulate, figures, scoreboard, traces, cache, bench):
     companion.add_command(command)
 
 
