@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint lock clean distclean
+.PHONY: help setup book pdf test lint lock clean distclean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -27,6 +27,9 @@ setup: ## Make the virtual environment and install the locked packages
 
 book: setup ## Build the book and say where its first page is
 	$(BIN)/companion build $(ARGS)
+
+pdf: setup ## Build the book as one PDF with static figures (needs Chromium)
+	$(BIN)/companion pdf $(ARGS)
 
 test: setup ## Run the tests, slow and browser tests included
 	$(BIN)/python -m pytest $(ARGS)

@@ -38,6 +38,31 @@ def build(root: Path | None, quiet: bool) -> None:
 
 
 @click.command()
+@_ROOT
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file; _build/mooncake-companion.pdf if not given.",
+)
+def pdf(root: Path | None, out: Path | None) -> None:
+    """Build the book and print it to one PDF, with static figures, for readers on paper.
+
+    Needs Chromium or Chrome; the variable CHROMIUM names one that is not found.
+
+    \b
+    companion pdf
+    companion pdf --out review.pdf
+    """  # noqa: D301 - \b is for click
+    from mooncake_companion.publish.build import build_book
+    from mooncake_companion.publish.pdf import write_pdf
+    from mooncake_companion.publish.project import find_root
+
+    top = find_root(root)
+    html = build_book(top, quiet=True).parent
+    click.echo(write_pdf(top, html, out or top / "_build" / "mooncake-companion.pdf"))
+
+
+@click.command()
 @click.argument("chapter")
 @click.option("--json", "as_json", is_flag=True, help="For programs: a list of objects.")
 def params(chapter: str, as_json: bool) -> None:
