@@ -5,7 +5,6 @@ from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-PAGES = ("tiered-cache", "workloads", "overload")
 CHOICES = {
     ("tiered-cache", "cache-block-heat", "Prefill node"): "node 3",
     ("tiered-cache", "cache-block-heat", "Colour"): "Time since its last use",
@@ -41,17 +40,6 @@ def marks(figure):
 
 def cells(figure):
     return figure.locator(".companion-live g.mark-rect.role-mark path")
-
-
-@pytest.mark.parametrize("chapter", PAGES)
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_all_figures_are_drawn_and_a_phone_never_scrolls_sideways(open_page, chapter, colours):
-    page = open_page(f"book/{chapter}.html", width=360, colours=colours)
-    charts = page.locator(".companion-chart")
-    assert charts.count() >= 5
-    for chart in charts.all():
-        expect(chart).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 @pytest.mark.parametrize(("chapter", "name", "control"), CHOICES)

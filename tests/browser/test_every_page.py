@@ -10,6 +10,7 @@ import yaml
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+from_a_file = pytest.mark.parametrize("address", ["file"], indirect=True)  # other tests use http as well
 
 CHECKOUT = Path(__file__).parents[2]
 MOST_COMPRESSED_BYTES = 3_000_000
@@ -73,6 +74,7 @@ async box => {
 """
 
 
+@from_a_file
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_all_figures_are_drawn_and_a_phone_never_scrolls_sideways(open_page, path, colours):
@@ -82,6 +84,7 @@ def test_all_figures_are_drawn_and_a_phone_never_scrolls_sideways(open_page, pat
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@from_a_file
 @pytest.mark.parametrize("path", PAGES)
 def test_every_control_changes_what_is_drawn(open_page, path):
     page = open_page(path)
@@ -91,6 +94,7 @@ def test_every_control_changes_what_is_drawn(open_page, path):
         assert idle == [], f"figure {chart.get_attribute('data-name')}"
 
 
+@from_a_file
 @pytest.mark.parametrize("path", PAGES)
 def test_every_control_can_be_reached_and_has_a_name(open_page, path):
     page = open_page(path)

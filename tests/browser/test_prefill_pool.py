@@ -68,10 +68,3 @@ def test_statistic_and_fixed_cost_change_both_panels(open_figure):
         for number in (0, -1):
             expect(marks.nth(number)).not_to_have_attribute("d", seen[-1][number])
         seen.append(lines(figure))
-
-
-def test_a_phone_never_scrolls_sideways(open_page):
-    page = open_page(PAGE, width=360)
-    for chart in page.locator(".companion-chart").all():
-        expect(chart).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360

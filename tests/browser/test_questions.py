@@ -22,16 +22,6 @@ def marks(figure):
     )
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_all_figures_are_drawn_and_a_phone_never_scrolls_sideways(open_page, colours):
-    page = open_page(PAGE, width=360, colours=colours)
-    charts = page.locator(".companion-chart")
-    assert charts.count() == len(CONTROLS)
-    for chart in charts.all():
-        expect(chart).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_choice_changes_what_is_drawn(open_page, name):
     page = open_page(PAGE)

@@ -42,14 +42,6 @@ def number(label, heading):
     return float(re.search(re.escape(heading) + r": ([0-9.,]+)", label)[1].replace(",", ""))
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_all_figures_are_drawn_and_a_phone_never_scrolls_sideways(open_page, colours):
-    page = open_page(PAGE, width=360, colours=colours)
-    for name in FIGURES:
-        expect(page.locator(f"#fig-{name} .companion-chart")).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
 def test_mooncakes_capacity_at_100_ms_is_the_highest_on_every_workload(open_figure):
     figure = open_figure("effective-capacity")
     for workload in ("Conversation", "Tool and agent", "Synthetic"):

@@ -140,11 +140,3 @@ def test_a_slower_network_raises_the_tax_and_leaves_the_prefill(open_figure):
         expect(figure.locator("text", has_text=f"{row['share']:.1%} of the prefill")).to_be_visible()
     after = lines.evaluate_all("lines => lines.map(line => line.getAttribute('d'))")
     assert sum(old != new for old, new in zip(before, after, strict=True)) == 1
-
-
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_a_phone_never_scrolls_sideways(open_page, colours):
-    page = open_page(PAGE, width=360, colours=colours)
-    for chart in page.locator(".companion-chart").all():
-        expect(chart).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360

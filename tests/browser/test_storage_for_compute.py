@@ -93,10 +93,3 @@ def test_hovering_tells_the_seconds_of_each_way(open_figure):
     tooltip = figure.page.locator("#vg-tooltip-element.visible")
     for word in ("Soonest", "Fetched", "Computed again"):
         expect(tooltip).to_contain_text(word)
-
-
-def test_a_phone_never_scrolls_sideways(open_page):
-    page = open_page(PAGE, width=360)
-    for chart in page.locator(".companion-chart").all():
-        expect(chart).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360

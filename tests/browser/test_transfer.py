@@ -52,10 +52,3 @@ def test_a_slower_network_has_more_under_way(open_figure):
     expect(figure.locator("g.role-axis-label text", has_text="3,000")).to_have_count(0)
     figure.get_by_role("radio", name="200", exact=True).check()
     expect(figure.locator("g.role-axis-label text", has_text="3,000")).to_be_visible()
-
-
-def test_a_phone_never_scrolls_sideways(open_page):
-    page = open_page(PAGE, width=360)
-    for chart in page.locator(".companion-chart").all():
-        expect(chart).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -61,11 +61,3 @@ def test_the_table_tells_what_was_tried(open_page):
     table = page.locator(".companion-sortable").first
     expect(table).to_contain_text("libCacheSim")
     expect(table).to_contain_text("12,000 requests in 6 replays")
-
-
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_a_phone_never_scrolls_sideways(open_page, colours):
-    page = open_page(PAGE, width=360, colours=colours)
-    for chart in page.locator(".companion-chart").all():
-        expect(chart).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -20,13 +20,6 @@ def open_figure(open_page):
     return opened
 
 
-def test_all_figures_are_drawn_and_a_phone_never_scrolls_sideways(open_page):
-    page = open_page(PAGE, width=360)
-    for name in FIGURES:
-        expect(page.locator(f"#fig-{name} .companion-chart")).to_have_attribute("data-state", "drawn")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
 def test_without_the_hosts_time_a_fast_replay_is_served(open_figure):
     figure = open_figure("cluster-nodes")
     labels = figure.locator("g.role-mark text")
