@@ -59,3 +59,10 @@ def test_the_command_lists_figures():
     assert isinstance(
         CliRunner().invoke(companion, ["figures", "list", "--chapter", "x"]).exception, InputError
     )
+
+
+def test_no_published_id_ever_vanishes():
+    lines = (Path(__file__).parent / "published_figures.txt").read_text("utf-8").splitlines()
+    published = {line for line in lines if not line.startswith("#")}
+    assert len(published) == len(lines) - 1
+    assert published <= set(registry.figures())
