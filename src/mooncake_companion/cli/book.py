@@ -5,18 +5,13 @@ from pathlib import Path
 
 import click
 
+from mooncake_companion.cli.options import root_option
 from mooncake_companion.cli.tables import aligned
 from mooncake_companion.errors import CompanionError
 
-_ROOT = click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The checkout; found from the working directory if not given.",
-)
-
 
 @click.command()
-@_ROOT
+@root_option
 @click.option("-q", "--quiet", is_flag=True, help="Say only where the page is, or what is wrong.")
 def build(root: Path | None, quiet: bool) -> None:
     """Build the whole book and say where its first page is.
@@ -71,7 +66,7 @@ def params(chapter: str, as_json: bool) -> None:
     help="Folder for the results, replaced if it holds an earlier rerun; runs/CHAPTER if not given.",
 )
 @click.option("--no-html", is_flag=True, help="Leave out the page, which takes the longer part of the time.")
-@_ROOT
+@root_option
 def run(
     chapter: str, given: tuple[tuple[str, str], ...], out: Path | None, no_html: bool, root: Path | None
 ) -> None:
@@ -112,7 +107,7 @@ def cache() -> None:
 
 
 @cache.command("path")
-@_ROOT
+@root_option
 def cache_path(root: Path | None) -> None:
     """Say where each cache lies."""
     click.echo("\n".join(f"{name}\t{folder}" for name, folder in _cache_folders(root).items()))
@@ -121,7 +116,7 @@ def cache_path(root: Path | None) -> None:
 @cache.command("clear")
 @click.argument("names", nargs=-1, type=click.Choice(["book", "traces", "compiled", "scoreboard"]))
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@_ROOT
+@root_option
 def cache_clear(names: tuple[str, ...], yes: bool, root: Path | None) -> None:
     """Remove the caches, or only those named; all in them can be made or downloaded again."""
     from mooncake_companion.publish.cache import clear

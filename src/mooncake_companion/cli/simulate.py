@@ -141,7 +141,7 @@ def simulate(
     given |= {name: value for name, value in options.items() if value is not None}
     if cache_tokens is not None:
         model = load_model(str(given.get("model", your_cluster.Params().model)))
-        given["cache_bytes_per_node"] = float(cache_tokens * model.kv_bytes_per_token)
+        given["cache_bytes_per_node"] = cache_tokens * model.kv_bytes_per_token
     params = your_cluster.Params(**{**given, "trace": trace})
     if out:
         simulation.check_target(out, form)

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +178,7 @@ def settings(path: Path) -> dict[str, Value]:
 
 def replayed(params: Params) -> traces.Trace:
     """The trace, as fast as it is to come."""
-    trace = _loaded(params.trace, params.block_tokens)
+    trace = traces.load(params.trace, block_tokens=params.block_tokens)
     return dataclasses.replace(trace, arrival_s=trace.arrival_s / params.arrival_speedup)
 
 
@@ -406,25 +405,13 @@ def told(
 
 def provenance(params: Params) -> dict[str, Any]:
     """What a table was made from."""
-    trace = _loaded(params.trace, params.block_tokens)
+    trace = traces.load(params.trace, block_tokens=params.block_tokens)
     return {
         "trace": trace.name,
         "trace_sha256": trace.sha256,
         "trace_source": trace.source,
         "parameters": dataclasses.asdict(params),
     }
-
-
-@cache
-def _loaded(name: str, block_tokens: int) -> traces.Trace:
-    if block_tokens == traces.BLOCK_TOKENS:
-        return traces.load(name)
-    if not Path(name).expanduser().is_file():
-        raise InputError(
-            f"parameter block_tokens: {block_tokens} is for a file of one's own; {name!r} has blocks of "
-            f"{traces.BLOCK_TOKENS} tokens"
-        )
-    return traces.read_jsonl(Path(name).expanduser(), block_tokens=block_tokens)
 
 
 def _spread(metric: str, values_s: np.ndarray) -> dict[str, float]:
