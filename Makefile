@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint lock clean distclean
+.PHONY: help setup book pdf test lint lock clean distclean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -28,6 +28,9 @@ setup: ## Make the virtual environment and install the locked packages
 book: setup ## Build the book and say where its first page is
 	$(BIN)/companion build $(ARGS)
 
+pdf: setup ## Build the book as one PDF with static figures (needs Chromium)
+	$(BIN)/companion pdf $(ARGS)
+
 test: setup ## Run the tests, slow and browser tests included
 	$(BIN)/python -m pytest $(ARGS)
 
@@ -42,8 +45,8 @@ lock: ## Renew requirements.lock from pyproject.toml (needs uv)
 	@command -v $(UV) >/dev/null || { \
 	  echo "error: make lock needs uv, which was not found as '$(UV)'; install it or name it: make lock UV=/path/to/uv" >&2; \
 	  exit 1; }
-	$(UV) pip compile pyproject.toml --extra book --extra dev --universal --python-version 3.11 \
-	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.lock $(ARGS)
+	$(UV) pip compile pyproject.toml --extra book --extra dask --extra dev --extra sweep \
+	  --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.lock $(ARGS)
 
 clean: ## Remove what was built and what tools cached; keep the virtual environment
 	rm -rf _build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

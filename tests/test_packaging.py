@@ -121,7 +121,7 @@ def run_python(code: str, **environment: str) -> str:
 
 def test_each_locked_package_has_a_hash() -> None:
     assert [pin.name for pin in lock() if not pin.hashes] == []
-    assert len(lock()) > len(direct("book", "dev"))
+    assert len(lock()) > len(direct("book", "dask", "dev", "sweep"))
 
 
 def test_the_lock_names_no_address() -> None:
@@ -133,7 +133,7 @@ def test_the_lock_holds_what_the_project_asks_for(python: str) -> None:
     pins = pinned(python)
     assert {
         name: (pins.get(name), str(wanted))
-        for name, wanted in direct("book", "dev").items()
+        for name, wanted in direct("book", "dask", "dev", "sweep").items()
         if name not in pins or pins[name] not in wanted
     } == {}, "run: make lock"
 
@@ -145,8 +145,8 @@ def test_what_runs_here_is_what_the_lock_says() -> None:
     from importlib.metadata import version
 
     pins = pinned(".".join(map(str, sys.version_info[:3])))
-    assert {name: version(name) for name in direct("book", "dev")} == {
-        name: pins[name] for name in direct("book", "dev")
+    assert {name: version(name) for name in direct("book", "dask", "dev", "sweep")} == {
+        name: pins[name] for name in direct("book", "dask", "dev", "sweep")
     }
 
 

@@ -234,7 +234,7 @@ def test_recorded_shares_are_shares(record):
     assert (shares["total_high"] >= shares["total"]).all()
     assert (shares["first_low"] <= shares["total_high"] + 0.05).all()
     explained = shares.groupby("headline")["total"].sum()
-    assert (explained > 0.5).all(), "totals add up to one or more, but for the scatter of few points"
+    assert (explained > 0.95).all(), "totals add up to one or more, but for the scatter of the points"
 
 
 def test_the_hash_looks_at_what_a_simulation_is_made_of():

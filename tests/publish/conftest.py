@@ -61,6 +61,17 @@ table.attrs["provenance"] = {
 chart = alt.Chart(table).mark_line(clip=True).encode(x="x:Q", y="y:Q")
 theme.finish(chart, name="little-line", description="A rising line.", table=table)
 ```
+
+```{code-cell} ipython3
+:tags: [remove-cell]
+
+from myst_nb import glue
+
+glue("last point", points - 1, display=False)
+glue("label", label, display=False)
+```
+
+It ends at {glue:text}`last point`.
 """
 
 

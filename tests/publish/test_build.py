@@ -5,7 +5,8 @@ import yaml
 
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish.build import build_book, useful_lines
-from mooncake_companion.publish.sphinx_ext import content_hash, origin_html
+from mooncake_companion.publish.dependencies import content_hash
+from mooncake_companion.publish.sphinx_ext import origin_html
 
 
 def snapshot(folder):

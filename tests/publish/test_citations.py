@@ -89,3 +89,16 @@ def test_the_command_prints_every_style():
 
 def plain(title):
     return re.sub(r"[{}]", "", title).replace("---", "—")
+
+
+def test_the_archive_s_metadata_say_the_same():
+    archive = json.loads((CHECKOUT / ".zenodo.json").read_text("utf-8"))
+    cff = yaml.safe_load((CHECKOUT / "CITATION.cff").read_text("utf-8"))
+    assert archive["title"] == cff["title"]
+    assert archive["license"] == cff["license"].lower()
+    assert archive["keywords"] == cff["keywords"]
+    assert archive["creators"] == cff["authors"]
+    assert archive["description"] == " ".join(cff["abstract"].split())
+    related = {entry["identifier"] for entry in archive["related_identifiers"]}
+    assert {reference["url"] for reference in cff["references"]} & related
+    assert citations.book_url() in related

@@ -49,9 +49,21 @@ def test_a_failed_run_is_one_line_and_leaves_the_earlier_one_whole(little, littl
 
 
 @pytest.mark.slow
+def test_what_changed_is_told_number_by_number(little, little_root, tmp_path, monkeypatch):
+    monkeypatch.setenv("MOONCAKE_CACHE", str(tmp_path / "cache"))
+    done = rerun(little_root, little, {"points": 5}, tmp_path / "run", html=False)
+    assert done.changes == (("last point", 2.0, 4.0),)
+    assert done.changes[0].percent == 100
+    written = (tmp_path / "run" / "changes.csv").read_text("utf-8")
+    assert written == "name,published,now,change_percent\nlast point,2.0,4.0,100.0\n"
+    assert rerun(little_root, little, {"points": 3}, tmp_path / "same", html=False).changes == ()
+
+
+@pytest.mark.slow
 def test_the_page_says_that_it_is_a_rerun(little, little_root, tmp_path):
     done = rerun(little_root, little, {"points": 5}, tmp_path / "run")
     page = done.page.read_text("utf-8")
+    assert "One number is not the published one" in page
     assert done.page == tmp_path / "run" / "html" / "little.html"
     assert "A rerun, not the published chapter" in page
     assert "points = 5" in page

@@ -6,10 +6,11 @@ import click
 
 from mooncake_companion import __version__
 from mooncake_companion.cli.bench import bench
-from mooncake_companion.cli.book import build, cache, params, run
+from mooncake_companion.cli.book import build, cache, params, pdf, run
 from mooncake_companion.cli.figures import figures
 from mooncake_companion.cli.scoreboard import scoreboard
 from mooncake_companion.cli.simulate import simulate
+from mooncake_companion.cli.sweep import sweep
 from mooncake_companion.cli.traces import traces
 from mooncake_companion.errors import CompanionError
 
@@ -21,8 +22,10 @@ def companion() -> None:
 
     \b
     companion build                                   the whole book
+    companion pdf                                     the same on paper
     companion params control-plane                    what a chapter lets you change
     companion run control-plane -p prefill_nodes 6    the chapter again, with your values
+    companion sweep transfer -p seed=0,1,2            an experiment at many points
     companion simulate --trace my.jsonl               your trace on your cluster
     companion figures list                            every figure with its chapter and address
     companion scoreboard                              every number of the papers beside the model's
@@ -33,7 +36,7 @@ def companion() -> None:
     """  # noqa: D301 - the backspace is click's mark for a paragraph to leave alone
 
 
-for command in (build, params, run, simulate, figures, scoreboard, traces, cache, bench):
+for command in (build, pdf, params, run, sweep, simulate, figures, scoreboard, traces, cache, bench):
     companion.add_command(command)
 
 

@@ -2,12 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from mooncake_companion.cli.options import root_option
 from mooncake_companion.cli.tables import aligned
 from mooncake_companion.errors import CompanionError
+
+_MOST_CHANGES = 15
+"""Changed numbers that are shown after a run; the file has all."""
 
 
 @click.command()
@@ -27,6 +31,31 @@ def build(root: Path | None, quiet: bool) -> None:
     from mooncake_companion.publish.project import find_root
 
     click.echo(build_book(find_root(root), quiet=quiet))
+
+
+@click.command()
+@root_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file; _build/mooncake-companion.pdf if not given.",
+)
+def pdf(root: Path | None, out: Path | None) -> None:
+    """Build the book and print it to one PDF, with static figures, for readers on paper.
+
+    Needs Chromium or Chrome; the variable CHROMIUM names one that is not found.
+
+    \b
+    companion pdf
+    companion pdf --out review.pdf
+    """  # noqa: D301 - \b is for click
+    from mooncake_companion.publish.build import build_book
+    from mooncake_companion.publish.pdf import write_pdf
+    from mooncake_companion.publish.project import find_root
+
+    top = find_root(root)
+    html = build_book(top, quiet=True).parent
+    click.echo(write_pdf(top, html, out or top / "_build" / "mooncake-companion.pdf"))
 
 
 @click.command()
@@ -61,6 +90,19 @@ def params(chapter: str, as_json: bool) -> None:
     "-p", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="Change a parameter; repeatable."
 )
 @click.option(
+    "--params",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="YAML file of names and values; -p goes before it.",
+)
+@click.option(
+    "--preset",
+    "presets",
+    multiple=True,
+    metavar="NAME_OR_FILE",
+    help="A node's or model's name, or a TOML file with [node], [model] or [cluster]; repeatable.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the results, replaced if it holds an earlier rerun; runs/CHAPTER if not given.",
@@ -68,31 +110,52 @@ def params(chapter: str, as_json: bool) -> None:
 @click.option("--no-html", is_flag=True, help="Leave out the page, which takes the longer part of the time.")
 @root_option
 def run(
-    chapter: str, given: tuple[tuple[str, str], ...], out: Path | None, no_html: bool, root: Path | None
+    chapter: str,
+    given: tuple[tuple[str, str], ...],
+    file: Path | None,
+    presets: tuple[str, ...],
+    out: Path | None,
+    no_html: bool,
+    root: Path | None,
 ) -> None:
     """Run CHAPTER again with your values.
 
     Leaves the executed notebook, the page in the book's look (html/CHAPTER.html), every figure as
     SVG, PNG, JSON and CSV (figures/), and what made them (provenance.json). The same values give the
     same figures, byte for byte. A run that fails or is interrupted leaves an earlier result whole.
+    At the end it lists the numbers of the chapter that are not the published ones.
 
     \b
     companion run control-plane -p prefill_nodes 6
     companion run control-plane -p trace my-requests.jsonl -p seed 7 --out runs/mine
+    companion run control-plane --preset h800 --params mine.yml
     companion run control-plane --no-html
 
     `companion params CHAPTER` lists the names.
     """  # noqa: D301 - \b is for click
-    from mooncake_companion.parameters import parse
     from mooncake_companion.publish.chapters import find_chapter
+    from mooncake_companion.publish.given import gather
     from mooncake_companion.publish.project import find_root
     from mooncake_companion.publish.rerun import rerun
 
     found = find_chapter(chapter)
-    values = parse(found.params, dict(given))
+    values = gather(found.params, chosen_presets=presets, file=file, pairs=dict(given))
     top = find_root(root)
     done = rerun(top, found, values, out or top / "runs" / chapter, html=not no_html)
+    if done.changes:
+        click.echo(aligned([_told(change) for change in done.changes[:_MOST_CHANGES]]), err=True)
+        if (more := len(done.changes) - _MOST_CHANGES) > 0:
+            click.echo(f"… and {more} more in {done.folder / 'changes.csv'}", err=True)
     click.echo(done.page or done.folder)
+
+
+def _told(change: Any) -> dict[str, str]:
+    return {
+        "number": change.name,
+        "published": f"{change.published:,.4g}",
+        "now": f"{change.now:,.4g}",
+        "change": f"{change.percent:+,.1f} %",
+    }
 
 
 @click.group()

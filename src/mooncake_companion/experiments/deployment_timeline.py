@@ -160,6 +160,11 @@ def run(params: Params) -> pd.DataFrame:
     return window(params, replays(params))
 
 
+def run_modes(params: Params) -> pd.DataFrame:
+    """Each mode over the whole replay, for those who vary a parameter; see `summary`."""
+    return summary(params, replays(params))
+
+
 def summary(params: Params, found: Mapping[str, Timeline]) -> pd.DataFrame:
     """Each mode over the whole replay.
 

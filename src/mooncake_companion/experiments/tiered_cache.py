@@ -108,6 +108,11 @@ class Params:
         return params(**shared | others)
 
 
+def run(params: Params) -> pd.DataFrame:
+    """Hit rate and prefill time with local caches and with a global one; see `cache_sharing.run`."""
+    return cache_sharing.run(params.sharing)
+
+
 def best_gain(sharing: pd.DataFrame) -> Gain:
     """The largest modelled gain among the workloads of `cache_sharing.run`'s table."""
     modelled = sharing[sharing["origin"] == "modelled"].pivot(index="workload", columns="cache")

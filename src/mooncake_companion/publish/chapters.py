@@ -1,9 +1,13 @@
 """The chapters that can be run again, and what each lets a reader change."""
 
 import ast
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
@@ -33,15 +37,33 @@ class Chapter:
         As in its address and its file.
     params : type
         The `Params` class whose fields the chapter's cell tagged ``parameters`` sets.
+    measured : callable, optional
+        What a sweep makes of one such `Params`: a tidy table. If not given, ``run`` of the experiment
+        that `params` belongs to.
     """
 
     name: str
     params: type
+    measured: Callable[[Any], pd.DataFrame] | None = None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """What can be changed, in the declared order."""
         return describe(self.params)
+
+    @property
+    def measure(self) -> Callable[[Any], pd.DataFrame]:
+        """The function that a sweep calls, in whatever process, for each of its points.
+
+        Raises
+        ------
+        InputError
+            If the chapter has none.
+        """
+        found = self.measured or getattr(sys.modules[self.params.__module__], "run", None)
+        if found is None:
+            raise InputError(f"chapter {self.name} has no table to sweep; run it with `companion run`")
+        return found
 
     def notebook(self, root: Path) -> Path:
         """Path of the chapter's text notebook in a checkout."""
@@ -51,7 +73,9 @@ class Chapter:
 CHAPTERS = {
     chapter.name: chapter
     for chapter in (
-        Chapter(name="serving-path", params=deployment_timeline.Params),
+        Chapter(
+            name="serving-path", params=deployment_timeline.Params, measured=deployment_timeline.run_modes
+        ),
         Chapter(name="storage-for-compute", params=storage_for_compute.Params),
         Chapter(name="workloads", params=workloads.Params),
         Chapter(name="tiered-cache", params=tiered_cache.Params),

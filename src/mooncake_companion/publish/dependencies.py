@@ -5,8 +5,9 @@ move and no others. Where a source does not tell exactly, more is taken rather t
 """
 
 import ast
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -157,3 +158,24 @@ def _spread(arguments: list[ast.expr], tree: ast.Module) -> Iterator[ast.expr]:
                 yield from constants[name]
             case _:
                 yield argument
+
+
+def content_hash(root: Path, parts: Iterable[str], salt: str = "") -> str:
+    """Hash names and contents of all files in some parts of a folder.
+
+    Parameters
+    ----------
+    root : Path
+    parts : iterable of str
+        Files and folders, relative to `root`.
+    salt : str
+        Anything else that should change the hash.
+    """
+    digest = hashlib.sha256(salt.encode())
+    for part in parts:
+        files = [root / part] if (root / part).is_file() else sorted((root / part).rglob("*"))
+        for file in files:
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]

@@ -7,6 +7,7 @@ no place for that, has it beside it; `origin` reads it back.
 import copy
 import csv
 import hashlib
+import html
 import io
 import json
 import re
@@ -128,6 +129,14 @@ def to_pdf(spec: Spec) -> bytes:
     written = io.BytesIO()
     writer.write(written)
     return written.getvalue()
+
+
+def to_html(spec: Spec) -> str:
+    """Draw the figure as a page of its own, with its controls, that needs no network."""
+    page = vl_convert.vegalite_to_html(spec, vl_version=VEGA_LITE_VERSION, bundle=True, renderer="svg")
+    head = '<meta name="viewport" content="width=device-width">'
+    titled = f"<head>{head}<title>{html.escape(spec['name'])}</title>"
+    return page.replace("<html>", '<html lang="en">', 1).replace("<head>", titled, 1)
 
 
 def to_json(spec: Spec) -> str:

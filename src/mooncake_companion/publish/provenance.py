@@ -27,14 +27,14 @@ _MADE_FROM = ("src", "data", "book", "_config.yml")
 
 
 def record(
-    root: Path, chapter: str, parameters: Mapping[str, Any], figure_origins: list[dict[str, Any]]
+    root: Path | None, chapter: str, parameters: Mapping[str, Any], figure_origins: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Describe a rerun.
 
     Parameters
     ----------
-    root : Path
-        The checkout.
+    root : Path or None
+        The checkout, if there is one.
     chapter : str
     parameters : mapping
         All of them, defaults included.
@@ -50,15 +50,22 @@ def record(
     replayed = next((origin for origin in figure_origins if "trace" in origin), {})
     return {
         "companion_version": __version__,
-        "commit": commit(root),
+        "commit": commit(root) if root else None,
         "chapter": chapter,
         "parameters": dict(parameters),
         "trace": replayed.get("trace"),
         "trace_sha256": replayed.get("trace_sha256"),
         "python": platform.python_version(),
-        "packages": {package: metadata.version(package) for package in PACKAGES},
+        "packages": {package: _version(package) for package in PACKAGES},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # what makes pages is not needed for a sweep
+        return None
 
 
 def commit(root: Path) -> str | None:

@@ -4,18 +4,20 @@ The run is made in a folder beside its target and renamed at the end: an interru
 leaves the earlier result whole.
 """
 
+import ast
 import copy
+import csv
 import json
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jupytext  # type: ignore[import-untyped]
 import nbformat
@@ -25,12 +27,13 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from mooncake_companion import traces
 from mooncake_companion.charts.theme import MIME
-from mooncake_companion.datafiles import writable_folder
+from mooncake_companion.datafiles import cache_path, replacing, writable_folder
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.parameters import Value, describe
 from mooncake_companion.publish import figures, provenance
 from mooncake_companion.publish.build import run_jupyter_book
 from mooncake_companion.publish.chapters import Chapter
+from mooncake_companion.publish.dependencies import content_hash, dependencies
 from mooncake_companion.publish.kernel import KERNEL_NAME, use_this_interpreter
 
 Notebook = nbformat.NotebookNode
@@ -38,6 +41,22 @@ Notebook = nbformat.NotebookNode
 _RECORD = "provenance.json"
 _LINK_TO_CHAPTER = re.compile(r"\]\((?!references\.md)([a-z0-9-]+)\.md(#[^)]*)?\)")
 _SHOWN_CHARACTERS = 240
+_GLUED = "application/papermill.record/text/plain"
+
+
+class Change(NamedTuple):
+    """A number of a chapter that is not the published one."""
+
+    name: str
+    published: float
+    now: float
+
+    @property
+    def percent(self) -> float:
+        """By how much it changed, in per cent of what is published; infinite from zero."""
+        return 100 * (self.now - self.published) / abs(self.published) if self.published else float("inf")
+
+
 _MAY_BE_FILES = ("trace", "node", "model")
 """Parameters whose value may be the path of a file."""
 
@@ -51,10 +70,13 @@ class Rerun:
     folder : Path
     page : Path or None
         Its page in the book's look; None if none was asked for.
+    changes : tuple of Change
+        Numbers of the chapter that are not the published ones, the largest change first.
     """
 
     folder: Path
     page: Path | None
+    changes: tuple[Change, ...] = ()
 
 
 def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *, html: bool = True) -> Rerun:
@@ -95,10 +117,14 @@ def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *
         origins = [figures.provenance(spec) for spec in specs]
         recorded = provenance.record(root, chapter.name, everything, origins)
         made.joinpath(_RECORD).write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        changes = _changes(root, chapter, everything, notebook)
+        _write_changes(changes, made / "changes.csv")
         if html:
-            _write_page(root, chapter, values, notebook, Path(scratch, "site"), made / "html")
+            told = _told(chapter, values, changes, notebook, _book_url(root))
+            _write_page(root, chapter, told, Path(scratch, "site"), made / "html")
         _replace(out, made, Path(scratch, "earlier"))
-    return Rerun(folder=out, page=out / "html" / f"{chapter.name}.html" if html else None)
+    page = out / "html" / f"{chapter.name}.html" if html else None
+    return Rerun(folder=out, page=page, changes=changes)
 
 
 def drawn_figures(root: Path, chapter: Chapter, given: Mapping[str, Value]) -> dict[str, figures.Spec]:
@@ -226,25 +252,84 @@ def _specs(notebook: Notebook) -> list[figures.Spec]:
     return [output.data[MIME] for output in _figure_outputs(notebook)]
 
 
+# --- numbers ----------------------------------------------------------------------------------
+
+
+def numbers(notebook: Notebook) -> dict[str, float]:
+    """The numbers that an executed chapter puts into its sentences, by name."""
+    found = {}
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            text = output.get("data", {}).get(_GLUED)
+            name = output.get("metadata", {}).get("scrapbook", {}).get("name")
+            if text is None or name is None:
+                continue
+            try:
+                value = ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                continue
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                found[str(name)] = float(value)
+    return found
+
+
+def _changes(
+    root: Path, chapter: Chapter, parameters: Mapping[str, Value], notebook: Notebook
+) -> tuple[Change, ...]:
+    defaults = {declared.name: declared.default for declared in chapter.parameters}
+    if parameters == defaults:
+        return ()
+    published, now = _published_numbers(root, chapter), numbers(notebook)
+    changes = [
+        Change(name, published[name], value)
+        for name, value in now.items()
+        if name in published and value != published[name]
+    ]
+    return tuple(sorted(changes, key=lambda change: (-abs(change.percent), change.name)))
+
+
+def _published_numbers(root: Path, chapter: Chapter) -> dict[str, float]:
+    """What the chapter says with its own values; run once, and kept until what it depends on changes."""
+    text = chapter.notebook(root).read_text("utf-8")
+    stamp = content_hash(root, dependencies(text, root), f"{text}{traces.sources_fingerprint()}")
+    kept = cache_path("published", f"{chapter.name}-{stamp}.json")
+    if not kept.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            found = numbers(_execute(root, chapter, {}, Path(scratch)))
+        with replacing(kept) as part:
+            part.write_text(json.dumps(found), "utf-8")
+    read: dict[str, float] = json.loads(kept.read_text("utf-8"))
+    return read
+
+
+def _write_changes(changes: Iterable[Change], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("name", "published", "now", "change_percent"))
+        writer.writerows((*change, change.percent) for change in changes)
+
+
 # --- the page ---------------------------------------------------------------------------------
 
 
-def _write_page(
-    root: Path, chapter: Chapter, values: Mapping[str, Value], notebook: Notebook, site: Path, target: Path
-) -> None:
+def _write_page(root: Path, chapter: Chapter, page: Notebook, site: Path, target: Path) -> None:
     """Build the run as a page in the book's look, with the book's configuration and nothing executed."""
     config = yaml.safe_load((root / "_config.yml").read_text("utf-8"))
     shutil.copytree(root / "book" / "_static", site / "book" / "_static")
     for file in config["bibtex_bibfiles"]:
         shutil.copy(root / file, site / file)
     shutil.copy(root / "book" / "references.md", site)
-    page = _told(chapter, values, notebook, config["sphinx"]["config"]["html_baseurl"])
     _write_notebook(page, site / f"{chapter.name}.ipynb")
     contents = {"format": "jb-book", "root": chapter.name, "chapters": [{"file": "references"}]}
     site.joinpath("_config.yml").write_text(yaml.safe_dump(_page_config(config), sort_keys=False), "utf-8")
     site.joinpath("_toc.yml").write_text(yaml.safe_dump(contents), "utf-8")
     run_jupyter_book(site, quiet=True)
     shutil.move(site / "_build" / "html", target)
+
+
+def _book_url(root: Path) -> str:
+    config = yaml.safe_load((root / "_config.yml").read_text("utf-8"))
+    return str(config["sphinx"]["config"]["html_baseurl"])
 
 
 def _page_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -261,19 +346,25 @@ def _page_config(config: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _told(chapter: Chapter, values: Mapping[str, Value], notebook: Notebook, book_url: str) -> Notebook:
+def _told(
+    chapter: Chapter,
+    values: Mapping[str, Value],
+    changes: Sequence[Change],
+    notebook: Notebook,
+    book_url: str,
+) -> Notebook:
     """Say below the title that this is a rerun, and lead links to other chapters to the published book."""
     page = copy.deepcopy(notebook)
     for cell in page.cells:
         if cell.cell_type == "markdown":
             cell.source = _LINK_TO_CHAPTER.sub(rf"]({book_url}book/\1.html\2)", cell.source)
     title, _, text = page.cells[0].source.partition("\n")
-    page.cells[0].source = f"{title}\n\n{notice(chapter, values)}\n{text}"
+    page.cells[0].source = f"{title}\n\n{notice(chapter, values, changes)}\n{text}"
     return page
 
 
-def notice(chapter: Chapter, values: Mapping[str, Value]) -> str:
-    """Say, as MyST text, that a page is a rerun and with which changed parameters."""
+def notice(chapter: Chapter, values: Mapping[str, Value], changes: Sequence[Change] = ()) -> str:
+    """Say, as MyST text, that a page is a rerun, with which changed parameters, and what they changed."""
     defaults = {declared.name: declared.default for declared in chapter.parameters}
     changed = {name: value for name, value in values.items() if value != defaults[name]}
     lines = [f"- `{name} = {value}` (published: `{defaults[name]}`)" for name, value in changed.items()]
@@ -292,8 +383,27 @@ def notice(chapter: Chapter, values: Mapping[str, Value]) -> str:
             "",
             "Sentences that state a finding were written for the published values.",
             ":::",
+            *_table_of(changes),
         ]
     )
+
+
+def _table_of(changes: Sequence[Change]) -> list[str]:
+    if not changes:
+        return []
+    rows = [
+        f"| {change.name} | {change.published:,.4g} | {change.now:,.4g} | {change.percent:+,.1f} % |"
+        for change in changes
+    ]
+    several = f"{len(changes)} numbers are not the published ones"
+    return [
+        "",
+        f":::{{dropdown}} {several if len(changes) > 1 else 'One number is not the published one'}",
+        "| In the text | Published | Here | Change |",
+        "|---|--:|--:|--:|",
+        *rows,
+        ":::",
+    ]
 
 
 # --- the folder -------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ static image for print and for readers without scripts, a line that says what it
 downloads. Executed outputs are kept until the sources, the data or the traces change.
 """
 
-import hashlib
 import html
 import json
 import os
@@ -29,7 +28,7 @@ from mooncake_companion import traces
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish import citations, directives, figures, registry
 from mooncake_companion.publish.chapters import any_chapter
-from mooncake_companion.publish.dependencies import dependencies
+from mooncake_companion.publish.dependencies import content_hash, dependencies
 from mooncake_companion.publish.kernel import use_this_interpreter
 
 MIME = "application/vnd.vegalite.v6+json"
@@ -319,27 +318,6 @@ def _stamp(app: Sphinx, body: str, named: Iterable[str]) -> str:
     root = Path(app.confdir)
     parts = [*dependencies(body, root), *named]
     return content_hash(root, parts, _kept(app.env, "companion_machine")["fingerprint"])
-
-
-def content_hash(root: Path, parts: Iterable[str], salt: str = "") -> str:
-    """Hash names and contents of all files in some parts of a folder.
-
-    Parameters
-    ----------
-    root : Path
-    parts : iterable of str
-        Files and folders, relative to `root`.
-    salt : str
-        Anything else that should change the hash.
-    """
-    digest = hashlib.sha256(salt.encode())
-    for part in parts:
-        files = [root / part] if (root / part).is_file() else sorted((root / part).rglob("*"))
-        for file in files:
-            if file.is_file() and "__pycache__" not in file.parts:
-                digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
-                digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()[:16]
 
 
 def purge(_app: Sphinx, env: BuildEnvironment, docname: str) -> None:
