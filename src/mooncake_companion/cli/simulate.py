@@ -123,7 +123,7 @@ def simulate(
     \b
     late                 finished, but outside a limit
     effective capacity   share of all requests within both limits
-    goodput              these, a second from the first arrival to the last token
+    goodput              these, a second from the first to the last arrival
     hit ratio            share of the prompts' tokens that was reused
     fetched, streamed    between prefill nodes, and to the decode node; loaded: into GPU memory there
 

@@ -210,16 +210,18 @@ def summary(params: Params, system: str, result: Result) -> dict[str, Any]:
         ``system``; ``requests``, ``finished``, ``rejected_at_arrival``, ``rejected_after_prefill``,
         ``late`` (finished, but outside a limit); ``ttft_…_s`` and ``tbt_…_s`` (mean and percentiles of
         those that have one); ``effective_capacity`` (share of all requests within both limits);
-        ``goodput_requests_per_s`` (these, over the time from the first arrival to the last token);
-        ``hit_ratio``; ``fetched_bytes``, ``streamed_bytes``, ``loaded_bytes`` (0 on coupled nodes);
-        ``gpu_s`` (all GPUs, over that time), ``prefill_gpu_s`` (in prefills alone; a prompt in chunks
-        counts whole iterations) and ``gpu_s_per_good_request``.
+        ``goodput_requests_per_s`` (these, over the time from the first to the last arrival, as in
+        `goodput`; NaN if they are one); ``hit_ratio``; ``fetched_bytes``, ``streamed_bytes``,
+        ``loaded_bytes`` (0 on coupled nodes); ``gpu_s`` (all GPUs, from the first arrival to the last
+        token), ``prefill_gpu_s`` (in prefills alone; a prompt in chunks counts whole iterations) and
+        ``gpu_s_per_good_request``.
     """
     gpus = params.gpu_node.gpus * (params.prefill_nodes + params.decode_nodes)
     finished = result.outcome == Outcome.FINISHED
     good = int(result.meets(ttft_s=params.ttft_limit_s, tbt_s=params.tbt_limit_s).sum())
     ends_s = np.concatenate([result.arrival_s, result.finish_s, result.first_token_s])
     span_s = float(np.nanmax(ends_s) - result.arrival_s[0])
+    offered_s = float(result.arrival_s[-1] - result.arrival_s[0])
     gpu_s = gpus * span_s
     return {
         "system": system,
@@ -231,7 +233,7 @@ def summary(params: Params, system: str, result: Result) -> dict[str, Any]:
         **_spread("ttft", result.ttft_s),
         **_spread("tbt", result.tbt_s),
         "effective_capacity": good / len(result),
-        "goodput_requests_per_s": good / span_s if span_s else np.nan,
+        "goodput_requests_per_s": good / offered_s if offered_s else np.nan,
         "hit_ratio": result.hit_ratio,
         **{name: result.counters.get(name, 0) for name in BYTES},
         "gpu_s": gpu_s,
