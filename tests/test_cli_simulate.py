@@ -155,3 +155,18 @@ def test_help_teaches():
     text, _ = run("--help")
     for word in ("my-cluster.toml", "companion traces convert", "--threshold", "effective capacity"):
         assert word in text
+
+
+@pytest.mark.parametrize("out", ["taken/results", "/proc/none/results"])
+def test_a_folder_that_cannot_be_made_is_said_before_anything_runs(trace, preset, tmp_path, monkeypatch, out):
+    monkeypatch.setattr("mooncake_companion.experiments.your_cluster.results", None)
+    (tmp_path / "taken").write_text("a file")
+    _, error = run("--trace", trace, "--preset", preset, "--out", tmp_path / out)
+    assert isinstance(error, InputError)
+    assert str(error).startswith("cannot write ")
+
+
+def test_more_tokens_than_a_float_counts_are_out_of_range(trace):
+    _, error = run("--trace", trace, "--cache-tokens", 10**400)
+    assert isinstance(error, InputError)
+    assert "cache_bytes_per_node" in str(error)

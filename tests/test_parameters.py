@@ -1,11 +1,12 @@
 """Declared parameters: what is accepted, what is refused, and with which words."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.parameters import check, collect, describe, parameter, parse
+from mooncake_companion.parameters import check, collect, describe, parameter, parse, require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +74,12 @@ def test_collect_takes_what_is_declared_and_passes_over_the_rest():
 
 def test_every_declared_range_is_put_into_words():
     assert [p.range for p in describe(Params)] == ["1 to 64", "at least 0", "lru | fifo", "true | false"]
+
+
+def test_whole_numbers_beyond_every_float_are_refused_like_others():
+    with pytest.raises(InputError, match="parameter rate"):
+        Params(rate=10**400)
+    with pytest.raises(InputError, match=r"parameter nodes: 10{400} is out of range"):
+        Params(nodes=10**400)
+    with pytest.raises(InputError, match="must be positive and finite"):
+        require_positive(SimpleNamespace(gpus=10**400), "gpus")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mooncake_companion.errors import CompanionError
+from mooncake_companion.errors import CompanionError, InputError
 
 CACHE_VARIABLE = "MOONCAKE_CACHE"
 _PACKAGE = Path(__file__).parent
@@ -37,6 +37,23 @@ def cache_path(*parts: str) -> Path:
     named = os.environ.get(CACHE_VARIABLE)
     top = Path(named).expanduser() if named else platformdirs.user_cache_path("mooncake-companion")
     return top.joinpath(*parts)
+
+
+def writable_folder(folder: Path) -> Path:
+    """Make a folder if it is not there, and see that files can be left in it.
+
+    Raises
+    ------
+    InputError
+        If they cannot: before the work is done, not after it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"cannot write {folder}: Permission denied")
+    return folder
 
 
 @contextmanager

@@ -6,7 +6,7 @@ declaration through `describe`.
 """
 
 import dataclasses
-import math
+import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ class Parameter:
         InputError
             If it has another type or lies outside the range; an int passes for a float.
         """
-        if self.type is float and type(value) is int:
+        if self.type is float and type(value) is int and is_finite(value):
             value = float(value)
         if type(value) is not self.type:
             raise InputError(
@@ -98,7 +98,7 @@ class Parameter:
 
     def _in_range(self, value: float) -> bool:
         return (
-            math.isfinite(value)
+            is_finite(value)
             and (self.low is None or value >= self.low)
             and (self.high is None or value <= self.high)
         )
@@ -190,6 +190,11 @@ def collect(params: type[P], names: Mapping[str, Any]) -> P:
     return params(**{name: names[name] for name in declared})
 
 
+def is_finite(value: float) -> bool:
+    """Whether a number is one that a float can hold: not infinite, not NaN, no greater integer."""
+    return abs(value) <= sys.float_info.max
+
+
 def require_positive(instance: object, *names: str) -> None:
     """Check that the named fields of a dataclass are finite and above zero.
 
@@ -200,5 +205,5 @@ def require_positive(instance: object, *names: str) -> None:
     """
     for name in names:
         value = getattr(instance, name)
-        if not (value > 0 and math.isfinite(value)):
+        if not (value > 0 and is_finite(value)):
             raise InputError(f"{type(instance).__name__}.{name} must be positive and finite, got {value!r}")

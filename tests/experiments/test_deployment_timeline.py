@@ -139,3 +139,9 @@ def test_provenance_names_trace_and_parameters(window):
 def test_a_setting_without_sense_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         experiment.Params(**changes)
+
+
+def test_a_window_in_which_nothing_happens_is_named():
+    idle = experiment.Params(arrival_speedup=0.01, window_start_s=899, window_s=0.1)
+    with pytest.raises(InputError, match=r"window_start_s: no node works between 899\.0 s and 899\.1 s"):
+        experiment.run(idle)

@@ -118,3 +118,16 @@ def test_a_checkouts_commit_is_told_with_its_changes(little_root):
     assert len(clean) == 40
     (little_root / "book" / "new.md").write_text("# New\n")
     assert provenance.commit(little_root) == f"{clean}+dirty"
+
+
+def test_a_trace_in_other_blocks_is_read_as_the_chapter_will_read_it(tmp_path):
+    row = {"timestamp": 0, "input_length": 40, "output_length": 5, "hash_ids": [0, 1, 2]}
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text(json.dumps(row) + "\n")
+    chapter = find_chapter("your-cluster")
+    given = {"trace": str(mine), "block_tokens": 16}
+    assert rerun_module._checked(chapter, given) == given
+    with pytest.raises(InputError, match="expected 1, one for each 512"):
+        rerun_module._checked(chapter, {"trace": str(mine)})
+    with pytest.raises(InputError, match="'conversation' has blocks of 512 tokens"):
+        rerun_module._checked(chapter, {"block_tokens": 16})

@@ -84,3 +84,18 @@ def test_a_parameter_that_the_chapter_does_not_have_is_named(exported, little_ro
     exported["json"].write_text(json.dumps(spec))
     with pytest.raises(InputError, match="no parameter speed"):
         verify(little_root, exported["json"])
+
+
+@pytest.mark.parametrize("chapter", ["gone", "../little", "/etc/hosts"])
+def test_only_chapters_of_the_book_are_run(tmp_path, little_root, chapter):
+    (tmp_path / "a.csv").write_text("1,2\n")
+    said = {"figure": "little-line", "chapter": chapter, "chapter_parameters": {}}
+    (tmp_path / "a.csv.json").write_text(json.dumps(said))
+    with pytest.raises(InputError, match="no chapter"):
+        verify(little_root, tmp_path / "a.csv")
+
+
+def test_an_abyss_of_brackets_holds_no_provenance(tmp_path, little_root):
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="no provenance"):
+        verify(little_root, tmp_path / "a.json")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mooncake_companion.cli.traces import traces as command
 from mooncake_companion.errors import InputError
-from mooncake_companion.traces import convert, infinite_cache_hit_ratio, read_jsonl
+from mooncake_companion.traces import convert, infinite_cache_hit_ratio, read_jsonl, write_jsonl
 
 AZURE = """\
 TIMESTAMP,ContextTokens,GeneratedTokens
@@ -182,3 +182,24 @@ def test_the_command_writes_a_trace_that_reads_back(write, tmp_path):
     told = json.loads(CliRunner().invoke(command, [*words, "--json", "--requests", "2"]).stdout)
     assert (told["requests"], told["rows"], told["skipped"]) == (2, 2, 0)
     assert isinstance(CliRunner().invoke(command, ["convert", "csv", *words[2:]]).exception, InputError)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (bailian(("1" * 400, 16, 1, [1])), "field timestamp"),
+        (bailian((10**400, 16, 1, [1])), "field timestamp"),
+        (bailian((1e13, 16, 1, [1])), "from 0 to 1e\\+12"),
+        (bailian((0, 16, 1, [-1])), "field hash_ids"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_no_trace_can_hold_is_refused_where_it_stands(write, line, told):
+    with pytest.raises(InputError, match=f"line 1.*{told}"):
+        convert("bailian", write(line))
+
+
+def test_what_is_converted_can_be_read_again_however_far_apart(write, tmp_path):
+    rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n0001-01-01,5,1\n9999-12-31,5,1\n"
+    write_jsonl(convert("azure", write(rows)).trace, tmp_path / "out.jsonl")
+    assert len(read_jsonl(tmp_path / "out.jsonl")) == 2

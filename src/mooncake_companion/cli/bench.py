@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from mooncake_companion.cli.options import root_option
 from mooncake_companion.errors import CompanionError, InputError
 
 _PACKAGE = "mooncake_companion_benchmarks"
@@ -26,11 +27,7 @@ _KB = 1000.0
     type=click.IntRange(100),
     help="Largest size of a benchmark that grows: 10000000 for all of scaling-requests.",
 )
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The checkout; found from the working directory if not given.",
-)
+@root_option
 def bench(
     names: tuple[str, ...],
     as_json: bool,

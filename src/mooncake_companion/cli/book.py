@@ -6,20 +6,16 @@ from typing import Any
 
 import click
 
+from mooncake_companion.cli.options import root_option
 from mooncake_companion.cli.tables import aligned
 from mooncake_companion.errors import CompanionError
 
-_ROOT = click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The checkout; found from the working directory if not given.",
-)
 _MOST_CHANGES = 15
 """Changed numbers that are shown after a run; the file has all."""
 
 
 @click.command()
-@_ROOT
+@root_option
 @click.option("-q", "--quiet", is_flag=True, help="Say only where the page is, or what is wrong.")
 def build(root: Path | None, quiet: bool) -> None:
     """Build the whole book and say where its first page is.
@@ -38,7 +34,7 @@ def build(root: Path | None, quiet: bool) -> None:
 
 
 @click.command()
-@_ROOT
+@root_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -112,7 +108,7 @@ def params(chapter: str, as_json: bool) -> None:
     help="Folder for the results, replaced if it holds an earlier rerun; runs/CHAPTER if not given.",
 )
 @click.option("--no-html", is_flag=True, help="Leave out the page, which takes the longer part of the time.")
-@_ROOT
+@root_option
 def run(
     chapter: str,
     given: tuple[tuple[str, str], ...],
@@ -174,7 +170,7 @@ def cache() -> None:
 
 
 @cache.command("path")
-@_ROOT
+@root_option
 def cache_path(root: Path | None) -> None:
     """Say where each cache lies."""
     click.echo("\n".join(f"{name}\t{folder}" for name, folder in _cache_folders(root).items()))
@@ -183,7 +179,7 @@ def cache_path(root: Path | None) -> None:
 @cache.command("clear")
 @click.argument("names", nargs=-1, type=click.Choice(["book", "traces", "compiled", "scoreboard"]))
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@_ROOT
+@root_option
 def cache_clear(names: tuple[str, ...], yes: bool, root: Path | None) -> None:
     """Remove the caches, or only those named; all in them can be made or downloaded again."""
     from mooncake_companion.publish.cache import clear

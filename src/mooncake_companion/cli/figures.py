@@ -6,13 +6,8 @@ from pathlib import Path
 
 import click
 
+from mooncake_companion.cli.options import root_option
 from mooncake_companion.cli.tables import aligned
-
-_ROOT = click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The checkout; found from the working directory if not given.",
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,7 +48,13 @@ def list_figures(chapter: str | None, as_json: bool) -> None:
     click.echo(
         aligned(
             [
-                {"id": each.id, "chapter": each.chapter, "paper": "; ".join(each.places), "title": each.title}
+                {
+                    "id": each.id,
+                    "chapter": each.chapter,
+                    "since": each.since,
+                    "paper": "; ".join(each.places),
+                    "title": each.title,
+                }
                 for each in chosen
             ]
         )
@@ -79,7 +80,7 @@ def list_figures(chapter: str | None, as_json: bool) -> None:
     default=Path(),
     help="Folder for the files, made if it is not there; the working directory if not given.",
 )
-@_ROOT
+@root_option
 def export(name: str, formats: str, given: tuple[tuple[str, str], ...], out: Path, root: Path | None) -> None:
     """Write a figure to files, computed anew.
 
@@ -91,6 +92,7 @@ def export(name: str, formats: str, given: tuple[tuple[str, str], ...], out: Pat
     companion figures export prefill-scheduling-ttft --format svg,pdf,csv --out review
     companion figures export prefill-scheduling-ttft -p prefill_nodes 6
     """  # noqa: D301 - \b is for click
+    from mooncake_companion.datafiles import writable_folder
     from mooncake_companion.errors import CompanionError, InputError
     from mooncake_companion.parameters import parse
     from mooncake_companion.publish import registry
@@ -107,10 +109,10 @@ def export(name: str, formats: str, given: tuple[tuple[str, str], ...], out: Pat
     figure = registry.figure(name)
     chapter = any_chapter(figure.chapter)
     values = parse(chapter.params, dict(given))
+    writable_folder(out)
     drawn = drawn_figures(find_root(root), chapter, values)
     if name not in drawn:
         raise CompanionError(f"chapter {chapter.name} drew no figure {name!r} with these parameters")
-    out.mkdir(parents=True, exist_ok=True)
     click.echo("\n".join(map(str, write_figure(drawn[name], out, kinds))))
 
 
@@ -141,7 +143,7 @@ def cite(name: str | None, style: str) -> None:
 @figures.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--json", "as_json", is_flag=True, help="For programs: an object.")
-@_ROOT
+@root_option
 @click.pass_context
 def verify(context: click.Context, file: Path, as_json: bool, root: Path | None) -> None:
     """Make an exported FILE's figure anew, and say whether it is the same.

@@ -123,7 +123,7 @@ def simulate(
     \b
     late                 finished, but outside a limit
     effective capacity   share of all requests within both limits
-    goodput              these, a second from the first arrival to the last token
+    goodput              these, a second from the first to the last arrival
     hit ratio            share of the prompts' tokens that was reused
     fetched, streamed    between prefill nodes, and to the decode node; loaded: into GPU memory there
 
@@ -141,7 +141,7 @@ def simulate(
     given |= {name: value for name, value in options.items() if value is not None}
     if cache_tokens is not None:
         model = load_model(str(given.get("model", your_cluster.Params().model)))
-        given["cache_bytes_per_node"] = float(cache_tokens * model.kv_bytes_per_token)
+        given["cache_bytes_per_node"] = cache_tokens * model.kv_bytes_per_token
     params = your_cluster.Params(**{**given, "trace": trace})
     if out:
         simulation.check_target(out, form)

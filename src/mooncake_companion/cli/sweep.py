@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mooncake_companion.cli.options import root_option
 from mooncake_companion.errors import CompanionError, InputError
 
 if TYPE_CHECKING:
@@ -44,11 +45,7 @@ _SHOWN_FAILURES = 5
 @click.option("--over", multiple=True, metavar="NAME", help="Parameter to draw over; at most two.")
 @click.option("--by", multiple=True, metavar="COLUMN", help="Column that tells the rows of a point apart.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: say what was made as an object.")
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The checkout; found from the working directory if not given.",
-)
+@root_option
 def sweep(
     chapter: str,
     given: tuple[str, ...],

@@ -209,6 +209,11 @@ def window(params: Params, found: Mapping[str, Timeline]) -> pd.DataFrame:
         computed, and ``requests``, which those are, counted from 0 in what is replayed. Steps of one
         batch are one row, with their mean. Intervals are those of the sequences that were in the
         batch before; the first of a request that comes from another node has a row of its own.
+
+    Raises
+    ------
+    InputError
+        If no node works in the window.
     """
     rows: list[dict[str, Any]] = []
     for mode, watched in found.items():
@@ -220,8 +225,13 @@ def window(params: Params, found: Mapping[str, Timeline]) -> pd.DataFrame:
             rows += [told | row for row in (*_work(watched, steps), *_intervals(steps))]
         if isinstance(cluster, Cluster):
             rows += [{"mode": mode, **row} for row in _first_intervals(params, cluster, watched)]
-    table = pd.DataFrame(rows)
     last_s = params.window_start_s + params.window_s
+    if not any(row["kind"] == "work" for row in rows):
+        raise InputError(
+            f"parameter window_start_s: no node works between {params.window_start_s} s and {last_s} s; take "
+            "an earlier or a longer window"
+        )
+    table = pd.DataFrame(rows)
     for column in ("start_s", "end_s"):
         table[column] = table[column].clip(params.window_start_s, last_s)
     for column in ("steps", "sequences", "new_tokens", "cached_tokens"):

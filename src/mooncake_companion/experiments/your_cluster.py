@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +178,7 @@ def settings(path: Path) -> dict[str, Value]:
 
 def replayed(params: Params) -> traces.Trace:
     """The trace, as fast as it is to come."""
-    trace = _loaded(params.trace, params.block_tokens)
+    trace = traces.load(params.trace, block_tokens=params.block_tokens)
     return dataclasses.replace(trace, arrival_s=trace.arrival_s / params.arrival_speedup)
 
 
@@ -211,16 +210,18 @@ def summary(params: Params, system: str, result: Result) -> dict[str, Any]:
         ``system``; ``requests``, ``finished``, ``rejected_at_arrival``, ``rejected_after_prefill``,
         ``late`` (finished, but outside a limit); ``ttft_…_s`` and ``tbt_…_s`` (mean and percentiles of
         those that have one); ``effective_capacity`` (share of all requests within both limits);
-        ``goodput_requests_per_s`` (these, over the time from the first arrival to the last token);
-        ``hit_ratio``; ``fetched_bytes``, ``streamed_bytes``, ``loaded_bytes`` (0 on coupled nodes);
-        ``gpu_s`` (all GPUs, over that time), ``prefill_gpu_s`` (in prefills alone; a prompt in chunks
-        counts whole iterations) and ``gpu_s_per_good_request``.
+        ``goodput_requests_per_s`` (these, over the time from the first to the last arrival, as in
+        `goodput`; NaN if they are one); ``hit_ratio``; ``fetched_bytes``, ``streamed_bytes``,
+        ``loaded_bytes`` (0 on coupled nodes); ``gpu_s`` (all GPUs, from the first arrival to the last
+        token), ``prefill_gpu_s`` (in prefills alone; a prompt in chunks counts whole iterations) and
+        ``gpu_s_per_good_request``.
     """
     gpus = params.gpu_node.gpus * (params.prefill_nodes + params.decode_nodes)
     finished = result.outcome == Outcome.FINISHED
     good = int(result.meets(ttft_s=params.ttft_limit_s, tbt_s=params.tbt_limit_s).sum())
     ends_s = np.concatenate([result.arrival_s, result.finish_s, result.first_token_s])
     span_s = float(np.nanmax(ends_s) - result.arrival_s[0])
+    offered_s = float(result.arrival_s[-1] - result.arrival_s[0])
     gpu_s = gpus * span_s
     return {
         "system": system,
@@ -232,7 +233,7 @@ def summary(params: Params, system: str, result: Result) -> dict[str, Any]:
         **_spread("ttft", result.ttft_s),
         **_spread("tbt", result.tbt_s),
         "effective_capacity": good / len(result),
-        "goodput_requests_per_s": good / span_s if span_s else np.nan,
+        "goodput_requests_per_s": good / offered_s if offered_s else np.nan,
         "hit_ratio": result.hit_ratio,
         **{name: result.counters.get(name, 0) for name in BYTES},
         "gpu_s": gpu_s,
@@ -406,25 +407,13 @@ def told(
 
 def provenance(params: Params) -> dict[str, Any]:
     """What a table was made from."""
-    trace = _loaded(params.trace, params.block_tokens)
+    trace = traces.load(params.trace, block_tokens=params.block_tokens)
     return {
         "trace": trace.name,
         "trace_sha256": trace.sha256,
         "trace_source": trace.source,
         "parameters": dataclasses.asdict(params),
     }
-
-
-@cache
-def _loaded(name: str, block_tokens: int) -> traces.Trace:
-    if block_tokens == traces.BLOCK_TOKENS:
-        return traces.load(name)
-    if not Path(name).expanduser().is_file():
-        raise InputError(
-            f"parameter block_tokens: {block_tokens} is for a file of one's own; {name!r} has blocks of "
-            f"{traces.BLOCK_TOKENS} tokens"
-        )
-    return traces.read_jsonl(Path(name).expanduser(), block_tokens=block_tokens)
 
 
 def _spread(metric: str, values_s: np.ndarray) -> dict[str, float]:

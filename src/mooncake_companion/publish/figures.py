@@ -223,7 +223,7 @@ def origin(file: Path) -> dict[str, Any]:
         found = json.loads(text)
     except OSError as error:
         raise InputError(f"{error.filename or file}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
         raise InputError(f"{file}: holds no provenance that can be read ({error})") from None
     if not isinstance(found, dict) or not isinstance(found.get("figure"), str):
         raise InputError(f"{file}: its provenance names no figure; it was not exported from this book")

@@ -27,7 +27,7 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from mooncake_companion import traces
 from mooncake_companion.charts.theme import MIME
-from mooncake_companion.datafiles import cache_path, replacing
+from mooncake_companion.datafiles import cache_path, replacing, writable_folder
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.parameters import Value, describe
 from mooncake_companion.publish import figures, provenance
@@ -103,7 +103,7 @@ def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *
     """
     _require_replaceable(out)
     values = _checked(chapter, given)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    writable_folder(out.parent)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         made = Path(scratch, "made")
         (made / "figures").mkdir(parents=True)
@@ -156,7 +156,7 @@ def _checked(chapter: Chapter, given: Mapping[str, Value]) -> dict[str, Value]:
             values[name] = str(Path(value).resolve())  # the chapter runs in another folder
     params = chapter.params(**values)
     if hasattr(params, "trace"):
-        traces.load(params.trace)
+        traces.load(params.trace, block_tokens=getattr(params, "block_tokens", traces.BLOCK_TOKENS))
     return values
 
 

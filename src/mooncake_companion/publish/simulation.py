@@ -16,6 +16,7 @@ import pandas as pd
 
 from mooncake_companion import __version__
 from mooncake_companion.charts import your_cluster as charts
+from mooncake_companion.datafiles import writable_folder
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments.your_cluster import distributions
 from mooncake_companion.publish import figures
@@ -32,7 +33,8 @@ def check_target(out: Path, form: str) -> None:
     Raises
     ------
     InputError
-        If the folder holds something else than an earlier simulation, or Parquet cannot be written.
+        If the folder holds something else than an earlier simulation or cannot be made, or Parquet
+        cannot be written.
     """
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise InputError("--format parquet needs the package pyarrow: install it, or take --format csv")
@@ -40,6 +42,7 @@ def check_target(out: Path, form: str) -> None:
         raise InputError(
             f"--out {out}: holds something other than a simulation; name another folder or empty this one"
         )
+    writable_folder(out.parent)
 
 
 def write(
@@ -64,7 +67,6 @@ def write(
         The files that were written, but for those of the figures.
     """
     check_target(out, form)
-    out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         made = Path(scratch, "made")
         (made / "figures").mkdir(parents=True)

@@ -50,13 +50,13 @@ def verify(root: Path, file: Path) -> Verdict:
     Raises
     ------
     InputError
-        If the file says nothing of what made it, or its parameters are not those of the chapter.
+        If the file says nothing of what made it, or the book has no such chapter or parameters.
     CompanionError
         If the chapter fails, or no longer draws the figure.
     """
     said = figures.origin(file)
     name = said["figure"]
-    chapter, values = _made_by(file, said)
+    chapter, values = _made_by(root, file, said)
     drawn = drawn_figures(root, chapter, values)
     if name not in drawn:
         raise CompanionError(f"{file}: chapter {chapter.name} draws no figure {name!r} any more")
@@ -78,12 +78,14 @@ def verify(root: Path, file: Path) -> Verdict:
     return Verdict(figure=name, same=values_same and drawing_same, differences=tuple(differences))
 
 
-def _made_by(file: Path, said: Mapping[str, Any]) -> tuple[Chapter, dict[str, Value]]:
+def _made_by(root: Path, file: Path, said: Mapping[str, Any]) -> tuple[Chapter, dict[str, Value]]:
     for key, kind in (("chapter", str), ("chapter_parameters", dict)):
         if not isinstance(said.get(key), kind):
             raise InputError(
                 f"{file}: its provenance lacks {key}; exported by a version before {__version__}?"
             )
+    if said["chapter"] not in {page.stem for page in (root / "book").glob("*.md")}:
+        raise InputError(f"{file}: this book has no chapter {said['chapter']!r}")
     chapter = any_chapter(said["chapter"])
     known = {declared.name: declared for declared in chapter.parameters}
     given = said["chapter_parameters"]

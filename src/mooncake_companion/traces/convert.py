@@ -16,7 +16,6 @@ reused.
 import csv
 import itertools
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,11 +23,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from mooncake_companion.errors import InputError
+from mooncake_companion.traces.read import LATEST_MS, LONGEST_TOKENS
 from mooncake_companion.traces.trace import BLOCK_TOKENS, Trace
 
 BAILIAN_BLOCK_TOKENS = 16
 
-_LONGEST_TOKENS = 10**9
+_LATEST_S = LATEST_MS // 1000
 _SHOWN_CHARACTERS = 60
 
 
@@ -87,7 +87,7 @@ class Conversion(NamedTuple):
     skipped : int
         Rows without a prompt or an answer, as of requests that failed, which were left out.
     moved : int
-        Rows that stood behind a later one, and were put in order.
+        Rows that came before the one that they stood behind; all were put in order.
     """
 
     trace: Trace
@@ -225,10 +225,10 @@ def _moment(path: Path, line: int, field: str, text: str) -> float:
 def _seconds(path: Path, line: int, field: str, value: Any) -> float:
     try:
         seconds = float(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else -1
-    except ValueError:
+    except (ValueError, OverflowError):
         seconds = -1
-    if not (seconds >= 0 and math.isfinite(seconds)):
-        _refuse(path, line, field, value, "seconds from the trace's start, a number that is at least 0")
+    if not 0 <= seconds <= _LATEST_S:  # also refuses NaN
+        _refuse(path, line, field, value, f"seconds, a number from 0 to {_LATEST_S:.0e}")
     return seconds
 
 
@@ -237,8 +237,8 @@ def _count(path: Path, line: int, field: str, text: str) -> int:
         number = float(text)
     except ValueError:
         number = -1
-    if not (0 <= number <= _LONGEST_TOKENS and number == int(number)):
-        _refuse(path, line, field, text, f"a whole number of tokens from 0 to {_LONGEST_TOKENS:.0e}")
+    if not (0 <= number <= LONGEST_TOKENS and number == int(number)):
+        _refuse(path, line, field, text, f"a whole number of tokens from 0 to {LONGEST_TOKENS:.0e}")
     return int(number)
 
 
@@ -253,6 +253,8 @@ def _bailian(path: Path, file: Iterable[str], block_tokens: int) -> Iterator[_Ro
             continue
         try:
             row = json.loads(text)
+        except RecursionError:
+            _refuse(path, line, "", text, "a JSON object, but it is nested too deeply")
         except ValueError as error:
             _refuse(path, line, "", text, f"a JSON object, but {error}")
         if not isinstance(row, dict):
@@ -274,15 +276,15 @@ def _bailian(path: Path, file: Iterable[str], block_tokens: int) -> Iterator[_Ro
 
 
 def _whole(path: Path, line: int, field: str, value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _LONGEST_TOKENS:
-        _refuse(path, line, field, value, f"a whole number of tokens from 0 to {_LONGEST_TOKENS:.0e}")
+    if type(value) is not int or not 0 <= value <= LONGEST_TOKENS:
+        _refuse(path, line, field, value, f"a whole number of tokens from 0 to {LONGEST_TOKENS:.0e}")
     return int(value)
 
 
 def _ids(path: Path, line: int, value: Any, input_tokens: int) -> list[int]:
     blocks = -(-input_tokens // BAILIAN_BLOCK_TOKENS)
-    if not isinstance(value, list) or not all(type(each) is int for each in value):
-        _refuse(path, line, "hash_ids", value, "a list of whole numbers")
+    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
+        _refuse(path, line, "hash_ids", value, "a list of whole numbers that are at least 0")
     if len(value) == blocks - 1 and input_tokens % BAILIAN_BLOCK_TOKENS:
         return [*value, -line]  # a block that is not full may have no id; then it is its own
     if len(value) != blocks:

@@ -20,8 +20,8 @@ from mooncake_companion.traces.trace import BLOCK_TOKENS, Trace, jsonl_lines
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 """A longer line is refused unread, so that a damaged file cannot fill the memory."""
 
-_LONGEST_TOKENS = 10**9  # its square, which prefill costs need, still fits 64 bits
-_LATEST_MS = 10**15  # above it, a float64 no longer tells milliseconds apart after the division
+LONGEST_TOKENS = 10**9  # its square, which prefill costs need, still fits 64 bits
+LATEST_MS = 10**15  # above it, a float64 no longer tells milliseconds apart after the division
 _LARGEST_ID = 2**63 - 1
 _SHOWN_CHARACTERS = 60
 _FIELDS = ("timestamp", "input_length", "output_length", "hash_ids")
@@ -279,8 +279,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal, pars
 
 
 def _timestamp(value: Any) -> int | Decimal:
-    expected = f"milliseconds from the trace's start, a number from 0 to {_LATEST_MS:.0e}"
-    if type(value) not in (int, Decimal) or not 0 <= value <= _LATEST_MS:
+    expected = f"milliseconds from the trace's start, a number from 0 to {LATEST_MS:.0e}"
+    if type(value) not in (int, Decimal) or not 0 <= value <= LATEST_MS:
         raise _BadLine("timestamp", value, expected)
     return value
 
@@ -292,8 +292,8 @@ def _seconds(timestamp_ms: int | Decimal) -> float:
 
 def _tokens(row: dict[str, Any], field: str) -> int:
     value = row[field]
-    if type(value) is not int or not 1 <= value <= _LONGEST_TOKENS:
-        raise _BadLine(field, value, f"a whole number of tokens from 1 to {_LONGEST_TOKENS:.0e}")
+    if type(value) is not int or not 1 <= value <= LONGEST_TOKENS:
+        raise _BadLine(field, value, f"a whole number of tokens from 1 to {LONGEST_TOKENS:.0e}")
     return value
 
 

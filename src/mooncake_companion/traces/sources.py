@@ -19,7 +19,7 @@ from mooncake_companion.datafiles import cache_path, data_path, replacing
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.traces.generator import generate
 from mooncake_companion.traces.read import read_jsonl
-from mooncake_companion.traces.trace import Trace
+from mooncake_companion.traces.trace import BLOCK_TOKENS, Trace
 from mooncake_companion.traces.workload import load_workload, workload_path
 
 FOLDER_VARIABLE = "MOONCAKE_TRACES"
@@ -143,7 +143,13 @@ def fetch(name: str, *, folder: Path | None = None) -> Path:
     return locate(name, folder=folder) or _download(_registered(name), cache_folder())
 
 
-def load(trace: str | Path, *, download: bool = True, folder: Path | None = None) -> Trace:
+def load(
+    trace: str | Path,
+    *,
+    download: bool = True,
+    folder: Path | None = None,
+    block_tokens: int = BLOCK_TOKENS,
+) -> Trace:
     """Load a trace by its name, or from a file.
 
     Parameters
@@ -156,6 +162,8 @@ def load(trace: str | Path, *, download: bool = True, folder: Path | None = None
         Whether a registered trace may be downloaded.
     folder : Path, optional
         Where to look first for a registered trace.
+    block_tokens : int
+        Tokens in a hashed block of a file; what has a name has blocks of `BLOCK_TOKENS`.
 
     Returns
     -------
@@ -166,19 +174,30 @@ def load(trace: str | Path, *, download: bool = True, folder: Path | None = None
     Raises
     ------
     InputError
-        For an unknown name, a file that is not a valid trace, or a wrong file in the folder.
+        For an unknown name, a file that is not a valid trace, a wrong file in the folder, or a name
+        with other blocks than it has.
     CompanionError
         If the trace cannot be had and has no stand-in.
     """
     if isinstance(trace, str) and trace.removesuffix(STANDIN) in registered():
+        _require_own_blocks(trace, block_tokens)
         return _load_registered(trace, download=download, folder=folder)
     path = Path(trace).expanduser()
     if isinstance(trace, str) and not path.exists() and not path.suffix and path.name == trace:
         if trace.removesuffix(STANDIN) in generated():
+            _require_own_blocks(trace, block_tokens)
             return standin(trace.removesuffix(STANDIN))
         known = ", ".join([*registered(), *generated()])
         raise InputError(f"no trace is called {trace!r}, and no file either; known are {known}")
-    return _read(path)
+    return _read(path, block_tokens)
+
+
+def _require_own_blocks(name: str, block_tokens: int) -> None:
+    if block_tokens != BLOCK_TOKENS:
+        raise InputError(
+            f"parameter block_tokens: {block_tokens} is for a file of one's own; {name!r} has blocks of "
+            f"{BLOCK_TOKENS} tokens"
+        )
 
 
 def standin(name: str, *, why: str = "") -> Trace:
@@ -293,18 +312,18 @@ def _digests_of(path: Path, size: int, modified_ns: int) -> tuple[str, str]:  # 
     return sha256.hexdigest(), git_blob.hexdigest()
 
 
-def _read(path: Path) -> Trace:
+def _read(path: Path, block_tokens: int = BLOCK_TOKENS) -> Trace:
     try:
         status = path.stat()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    return _read_once(path, status.st_size, status.st_mtime_ns)
+    return _read_once(path, block_tokens, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=8)
-def _read_once(path: Path, size: int, modified_ns: int) -> Trace:  # noqa: ARG001 - a key
+def _read_once(path: Path, block_tokens: int, size: int, modified_ns: int) -> Trace:  # noqa: ARG001 - a key
     """Read a file; if its content is a released trace, whatever its name, it becomes that."""
-    trace = read_jsonl(path)
+    trace = read_jsonl(path, block_tokens=block_tokens)
     for known in registered().values():
         if known.matches(path):
             source = f"{known.name} trace (released, SHA-256 {trace.sha256[:_DIGITS]}…)"
