@@ -34,9 +34,9 @@ def test_the_gain_is_a_ratio_of_shares():
         {
             "workload": "conversation",
             "origin": "modelled",
-            "system": ["Mooncake", "vLLM"],
+            "system": ["Mooncake", "vLLM", "vLLM Prefix Caching"],
             "limit_ms": 100,
-            "share": [0.9, 0.3],
+            "share": [0.9, 0.2, 0.3],
         }
     )
     assert served_in_time.gain_percent(made, workload="conversation", limit_ms=100) == pytest.approx(200)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.simulator import Cluster, simulate
+from mooncake_companion.simulator import Cluster, Routing, simulate
 from mooncake_companion.simulator.reference import tbt_seconds
 from mooncake_companion.simulator.timeline import timeline
 from mooncake_companion.traces import Trace
-from tests.simulator.small import cluster, coupled, coupled_settings, small_traces
+from tests.simulator.small import cluster, coupled, coupled_settings, small_conversations, small_traces
 
 
 def check(trace, served):
@@ -90,3 +90,15 @@ def test_pipelines_have_no_such_timeline():
     trace = Trace.from_requests([(0.0, 600, 2, [0, 1])])
     with pytest.raises(InputError, match="pipeline_nodes"):
         timeline(trace, cluster(prefill_nodes=4, pipeline_nodes=2))
+
+
+@given(small_conversations())
+@settings(max_examples=30, deadline=None)
+def test_answers_that_return_are_watched_as_well(trace):
+    check(trace, cluster(return_answers=True))
+
+
+def test_random_routing_is_refused():
+    trace = Trace.from_requests([(0.0, 600, 2, [0, 1])])
+    with pytest.raises(InputError, match="draws nothing at random"):
+        timeline(trace, cluster(routing=Routing.RANDOM))

@@ -4,6 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import pandas as pd
+
 from mooncake_companion.experiments import (
     balancing_threshold,
     hit_rate_counts,
@@ -64,3 +66,8 @@ class Params:
         mine: dict[str, Any] = dataclasses.asdict(self)
         shared = {f.name: mine[f.name] for f in dataclasses.fields(params) if f.name in mine}  # type: ignore[arg-type]
         return params(**shared)
+
+
+def run(params: Params) -> pd.DataFrame:
+    """The table of Algorithm 1's threshold, the question that most parameters are about."""
+    return balancing_threshold.run(params.threshold)

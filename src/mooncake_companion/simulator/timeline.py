@@ -14,7 +14,8 @@ from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.coupled import CoupledCluster
 from mooncake_companion.simulator.reference import Request
 from mooncake_companion.simulator.result import Result
-from mooncake_companion.simulator.serving_path import _check_fit, _result, requests_of
+from mooncake_companion.simulator.scheduler import Routing
+from mooncake_companion.simulator.serving_path import _answers, _check_fit, _result, requests_of
 from mooncake_companion.traces import Trace
 
 
@@ -70,12 +71,12 @@ def timeline(trace: Trace, cluster: Cluster | CoupledCluster) -> Timeline:
     Raises
     ------
     InputError
-        If prefill nodes form pipelines, which work on several prompts at once, or a request is too
-        long for a node's memory.
+        If prefill nodes form pipelines, which work on several prompts at once, if routing is random,
+        or if a request is too long for a node's memory.
     """
     _check_fit(trace, cluster)
-    requests = requests_of(trace)
     if isinstance(cluster, CoupledCluster):
+        requests = requests_of(trace)
         together = _WatchedCoupled(requests, cluster, trace.block_tokens)
         _replay(together, requests)
         result = _result(trace, together.records, {"decode_steps": sum(n.steps for n in together.nodes)})
@@ -84,6 +85,9 @@ def timeline(trace: Trace, cluster: Cluster | CoupledCluster) -> Timeline:
         raise InputError(
             f"Cluster.pipeline_nodes: a timeline is of single nodes, got {cluster.pipeline_nodes}"
         )
+    if cluster.routing is Routing.RANDOM:
+        raise InputError("Cluster.routing: a timeline draws nothing at random; choose another routing")
+    requests = requests_of(trace, _answers(trace, cluster))
     path = _WatchedPools(requests, cluster, trace.block_tokens, [0.0] * len(requests), ())
     _replay(path, requests)
     return Timeline(_result(trace, path.records, path.counters()), sorted(path.prefills() + path.steps))
