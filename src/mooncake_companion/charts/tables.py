@@ -8,7 +8,9 @@ from typing import Any
 import pandas as pd
 
 
-def readable(table: pd.DataFrame, columns: dict[str, tuple[str, str]]) -> pd.DataFrame:
+def readable(
+    table: pd.DataFrame, columns: dict[str, tuple[str, str]], *, rows: tuple[str, str] | None = None
+) -> pd.DataFrame:
     """Pick, name and format columns.
 
     Parameters
@@ -16,13 +18,19 @@ def readable(table: pd.DataFrame, columns: dict[str, tuple[str, str]]) -> pd.Dat
     table : DataFrame
     columns : dict
         Column of `table` to (heading, format), as ``{"error": ("Error", "{:+.0%}")}``.
+    rows : tuple of str, optional
+        Column whose values head the rows, and what stands above them; else the index does.
 
     >>> readable(pd.DataFrame({"error": [-0.118]}), {"error": ("Error", "{:+.0%}")})
       Error
     0  -12%
     """
     shown = {heading: table[name].map(form.format) for name, (heading, form) in columns.items()}
-    return pd.DataFrame(shown, index=table.index.rename(None))
+    readable = pd.DataFrame(shown, index=table.index.rename(None))
+    if rows is None:
+        return readable
+    name, heading = rows
+    return readable.set_axis(pd.Index(table[name])).rename_axis(index=None, columns=heading)
 
 
 class Sortable:
