@@ -33,6 +33,17 @@ def readable(
     return readable.set_axis(pd.Index(table[name])).rename_axis(index=None, columns=heading)
 
 
+def rounded(value: float) -> str:
+    """Four digits, or all before the point.
+
+    >>> rounded(37.3623), rounded(3537000.0)
+    ('37.36', '3,537,000')
+    """
+    if _is_missing(value):
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 class Sortable:
     """A long table that readers of the page can sort by its columns and filter by a word.
 
@@ -48,6 +59,8 @@ class Sortable:
         What the table holds.
     sort_by : dict, optional
         Column to the one that it is sorted by, such as an error's text to its size.
+    narrow : bool
+        All columns are as narrow as their cells; else the second and the last have room for sentences.
     """
 
     def __init__(
@@ -57,17 +70,19 @@ class Sortable:
         *,
         caption: str,
         sort_by: Mapping[str, str] | None = None,
+        narrow: bool = False,
     ) -> None:
         self._table, self._columns, self._caption = table, columns, caption
-        self._sort_by = sort_by or {}
+        self._sort_by, self._narrow = sort_by or {}, narrow
 
     def _repr_html_(self) -> str:
         headings = "".join(
             f'<th scope="col">{html.escape(title)}</th>' for title, _ in self._columns.values()
         )
         rows = "".join(f"<tr>{self._cells(row)}</tr>" for row in self._table.to_dict("records"))
+        kind = "companion-sortable companion-narrow" if self._narrow else "companion-sortable"
         return (
-            f'<div class="companion-sortable" data-caption="{html.escape(self._caption)}">'
+            f'<div class="{kind}" data-caption="{html.escape(self._caption)}">'
             f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
 

@@ -179,7 +179,8 @@ def origin_html(provenance: dict[str, Any]) -> str:
     )
     return (
         f'{sentence}<details class="companion-parameters">'
-        f"<summary>{verb} with {len(given)} parameter{'s' * (len(given) != 1)}</summary><p>{values}</p></details>"
+        f"<summary>{verb} with {len(given)} parameter{'s' * (len(given) != 1)}</summary>"
+        f"<p>{values}</p></details>"
     )
 
 
