@@ -177,7 +177,7 @@ def _lines(base: alt.Chart, table: pd.DataFrame) -> alt.LayerChart:
         title="Nodes of an instance", columns=4, symbolFillColor=PALETTE["prefill"], symbolStrokeWidth=0
     )
     dashed = base.mark_line(color=PALETTE["prefill"], strokeWidth=1.75).encode(
-        alt.StrokeDash("pipeline_nodes:O", legend=legend).scale(domain=widths, range=_DASHES[: len(widths)])
+        alt.StrokeDash("pipeline_nodes:O", legend=None).scale(domain=widths, range=_DASHES[: len(widths)])
     )
     marked = base.mark_point(color=PALETTE["prefill"], size=55, opacity=1).encode(
         alt.Shape("pipeline_nodes:O", legend=legend).scale(domain=widths, range=_SHAPES[: len(widths)])
