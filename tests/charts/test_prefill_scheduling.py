@@ -76,3 +76,11 @@ def test_descriptions_say_what_the_figures_show():
 def test_readable_picks_names_and_formats():
     shown = tables.readable(table().head(1), {"mean_s": ("Mean (s)", "{:.1f}")})
     assert shown.to_dict("list") == {"Mean (s)": ["10.0"]}
+
+
+def test_a_column_can_head_the_rows_of_a_table():
+    made = pd.DataFrame({"nodes": [2, 4], "mean_s": [1.0, 2.0]})
+    shown = tables.readable(made, {"mean_s": ("Mean (s)", "{:.1f}")}, rows=("nodes", "Nodes"))
+    assert shown.index.tolist() == [2, 4]
+    assert shown["Mean (s)"].tolist() == ["1.0", "2.0"]
+    assert "<th>Nodes</th>" in shown.to_html()

@@ -29,7 +29,7 @@ def test_it_says_what_the_end_to_end_experiment_says(table):
                 assert share == pytest.approx(row[f"capacity_{limit_ms}ms"], abs=0.01)
 
 
-def test_the_gain_is_a_ratio_of_shares():
+def test_the_gain_is_over_the_best_other_system():
     made = pd.DataFrame(
         {
             "workload": "conversation",

@@ -99,4 +99,13 @@ def test_the_origin_is_told_as_text_not_as_markup():
     told = origin_html({"trace_source": "<b>", "parameters": {"p": "<i>"}})
     assert "&lt;b&gt;" in told
     assert "p = &lt;i&gt;" in told
+    assert "with 1 parameter<" in told
     assert origin_html({}) == ""
+
+
+def test_a_parameter_without_a_value_is_not_told():
+    told = origin_html({"parameters": {"trace": "", "nodes": 16, "seed": 0}})
+    assert "trace" not in told
+    assert "with 2 parameters<" in told
+    assert "seed = 0" in told
+    assert origin_html({"parameters": {"trace": ""}}) == ""

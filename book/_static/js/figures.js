@@ -31,7 +31,7 @@
       font: variable("--companion-figure-font"),
       axis: { ...guide, domainColor: text, tickColor: text, gridColor: line },
       header: guide,
-      legend: { ...guide, ...(narrow ? { columns: 1 } : {}) },
+      legend: { ...guide, ...(narrow ? { columns: 1, layout: { top: { direction: "vertical", margin: 6 } } } : {}) },
       title: { color: text, subtitleColor: text },
       text: { color: text },
       style: { "guide-label": { fill: text }, "guide-title": { fill: text }, "group-title": { fill: text } },

@@ -63,12 +63,12 @@ def profile(table: pd.DataFrame) -> alt.LayerChart:
 
 
 def _x(field: str) -> alt.X:
-    values = [-0.25, 0, 0.25, 0.5, 1, 2, 4, 8]
+    values = [-0.2, 0, 0.25, 0.5, 1, 2, 4, 8]
     return (
         alt.X(f"{field}:Q")
-        .title("More than vLLM (symlog scale)")
-        .scale(type="symlog", constant=0.25)
-        .axis(format="+.0%", values=values, grid=True)
+        .title(["More than vLLM", "(linear near 0, logarithmic beyond)"])
+        .scale(type="symlog", constant=0.25, nice=False, padding=12)
+        .axis(format="+.0%", values=values, grid=True, labelOverlap="greedy", labelSeparation=3)
     )
 
 

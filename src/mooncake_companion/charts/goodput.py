@@ -3,7 +3,6 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.end_to_end import LEGEND
 from mooncake_companion.charts.theme import PALETTE, colours, finish
 from mooncake_companion.charts.workloads import in_order, title
 
@@ -16,6 +15,9 @@ SYSTEMS = {
     "vLLM Chunked Prefill": ("vllm_chunked", [1, 0], "circle"),
 }
 """Systems by their names in the tables, to colour, dash and shape of the reported marks."""
+REPORTED = ("Mooncake", "vLLM", "vLLM Prefix Caching", "vLLM Chunked Prefill")
+_LINES = alt.Legend(title="Lines: modelled", columns=2, symbolType="stroke", symbolSize=500)
+_MARKS = alt.Legend(title="Grey marks: reported", columns=1)
 FATES = {
     "within_share": ("Within both limits", "within_limits"),
     "slow_share": ("Rhythm too slow", "slow_rhythm"),
@@ -93,10 +95,10 @@ def _goodput(here: alt.Chart) -> alt.LayerChart:
         base.transform_filter("datum.origin == 'modelled'")
         .mark_line(point={"size": 30})
         .encode(
-            alt.Color("system:N", legend=LEGEND).scale(
+            alt.Color("system:N", legend=_LINES).scale(
                 domain=list(SYSTEMS), range=[PALETTE[colour] for colour, *_ in SYSTEMS.values()]
             ),
-            alt.StrokeDash("system:N", legend=LEGEND).scale(
+            alt.StrokeDash("system:N", legend=_LINES).scale(
                 domain=list(SYSTEMS), range=[dash for _, dash, _ in SYSTEMS.values()]
             ),
             opacity=alt.condition(singled, alt.value(1), alt.value(0.1)),
@@ -113,10 +115,9 @@ def _goodput(here: alt.Chart) -> alt.LayerChart:
         base.transform_filter("datum.origin == 'reported'")
         .mark_point(color=PALETTE["reported"], filled=True, size=75)
         .encode(
-            alt.Shape(
-                "system:N",
-                legend=LEGEND,
-            ).scale(domain=list(SYSTEMS), range=[shape for *_, shape in SYSTEMS.values()]),
+            alt.Shape("system:N", legend=_MARKS).scale(
+                domain=list(REPORTED), range=[SYSTEMS[system][2] for system in REPORTED]
+            ),
             opacity=alt.condition(singled, alt.value(1), alt.value(0.1)),
         )
     )

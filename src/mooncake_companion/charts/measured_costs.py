@@ -21,7 +21,7 @@ def prefills(table: pd.DataFrame, gpu: str = "A100") -> alt.LayerChart:
     gpu : str
         Chosen at first.
     """
-    chosen = _choice("measured_prefill_gpu", gpu, sorted(table["gpu"].unique()), "GPU: ")
+    chosen = _choice("measured_prefill_gpu", gpu, sorted(table["gpu"].unique()), "GPU ")
     base = (
         alt.Chart(table)
         .add_params(chosen)
@@ -66,13 +66,13 @@ def steps(table: pd.DataFrame, gpu: str = "A100", context_tokens: int = 512) -> 
     context_tokens : int
         Chosen at first.
     """
-    chosen = _choice("measured_step_gpu", gpu, sorted(table["gpu"].unique()), "GPU: ")
+    chosen = _choice("measured_step_gpu", gpu, sorted(table["gpu"].unique()), "GPU ")
     contexts = sorted(table["context_tokens"].unique().tolist())
     context = alt.param(
         name="measured_step_context",
         value=context_tokens,
         bind=alt.binding_select(
-            options=contexts, labels=[f"{tokens:,}" for tokens in contexts], name="Context (tokens): "
+            options=contexts, labels=[f"{tokens:,}" for tokens in contexts], name="Context (tokens) "
         ),
     )
     base = (
@@ -96,7 +96,7 @@ def steps(table: pd.DataFrame, gpu: str = "A100", context_tokens: int = 512) -> 
         base.transform_filter(alt.FieldOneOfPredicate("source", [MODELLED, MODELLED_WITH_HOST]))
         .mark_line(color=PALETTE["decode"])
         .encode(
-            alt.StrokeDash("source:N", legend=alt.Legend(title=None, columns=1)).scale(
+            alt.StrokeDash("source:N", legend=alt.Legend(title=None, columns=1, symbolSize=600)).scale(
                 domain=[MODELLED, MODELLED_WITH_HOST], range=[[1, 0], [6, 4]]
             )
         )

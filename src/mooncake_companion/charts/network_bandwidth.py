@@ -61,12 +61,12 @@ def _panel(table: pd.DataFrame, series: _Series, heading: str) -> alt.LayerChart
         .transform_calculate(what=f"{named} : ''")
         .encode(
             alt.Y("seconds:Q").title(heading).scale(type="log").axis(values=_DECADES),
-            alt.Color("what:N", legend=alt.Legend(title=None, columns=1)).scale(
-                domain=titles, range=[PALETTE[meaning] for _, meaning, _ in series.values()]
-            ),
-            alt.StrokeDash("what:N", legend=alt.Legend(title=None, columns=1)).scale(
-                domain=titles, range=[dash for *_, dash in series.values()]
-            ),
+            alt.Color(
+                "what:N", legend=alt.Legend(title=None, columns=1, symbolType="stroke", symbolSize=500)
+            ).scale(domain=titles, range=[PALETTE[meaning] for _, meaning, _ in series.values()]),
+            alt.StrokeDash(
+                "what:N", legend=alt.Legend(title=None, columns=1, symbolType="stroke", symbolSize=500)
+            ).scale(domain=titles, range=[dash for *_, dash in series.values()]),
             tooltip=[
                 alt.Tooltip("what:N").title("Series"),
                 alt.Tooltip("origin:N").title("Origin"),
@@ -94,7 +94,7 @@ def _panel(table: pd.DataFrame, series: _Series, heading: str) -> alt.LayerChart
         .mark_point(size=90, filled=True, opacity=1)
         .encode(
             grey,
-            alt.Shape("what:N", legend=None).scale(domain=titles, range=["diamond", "triangle-up"]),
+            alt.Shape("what:N", legend=None).scale(domain=titles[::-1], range=["triangle-up", "diamond"]),
         )
     )
     return layers.properties(width=270, height=260)

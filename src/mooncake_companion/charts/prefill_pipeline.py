@@ -174,13 +174,20 @@ def _lines(base: alt.Chart, table: pd.DataFrame) -> alt.LayerChart:
     """A line for each length of a pipeline, told apart by dashes and marks: all are prefill's colour."""
     widths = sorted(table["pipeline_nodes"].unique().tolist())
     legend = alt.Legend(
-        title="Nodes of an instance", columns=4, symbolFillColor=PALETTE["prefill"], symbolStrokeWidth=0
+        title="Nodes of an instance",
+        columns=4,
+        symbolType="stroke",
+        symbolSize=500,
+        symbolStrokeColor=PALETTE["prefill"],
     )
     dashed = base.mark_line(color=PALETTE["prefill"], strokeWidth=1.75).encode(
         alt.StrokeDash("pipeline_nodes:O", legend=legend).scale(domain=widths, range=_DASHES[: len(widths)])
     )
+    shapes = dict(zip(widths, _SHAPES, strict=False))
     marked = base.mark_point(color=PALETTE["prefill"], size=55, opacity=1).encode(
-        alt.Shape("pipeline_nodes:O", legend=legend).scale(domain=widths, range=_SHAPES[: len(widths)])
+        alt.Shape("pipeline_nodes:O", legend=None).scale(  # in another order: a legend of dashes alone
+            domain=widths[::-1], range=[shapes[width] for width in reversed(widths)]
+        )
     )
     lines: alt.LayerChart = dashed + marked
     return lines

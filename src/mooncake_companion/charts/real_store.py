@@ -36,7 +36,7 @@ def hit_ratios(table: pd.DataFrame) -> alt.LayerChart:
         base.transform_filter(alt.datum.cache != REAL)
         .mark_line(color=PALETTE["dram"])
         .encode(
-            alt.StrokeDash("cache:N", legend=alt.Legend(title=None, columns=1)).scale(
+            alt.StrokeDash("cache:N", legend=alt.Legend(title=None, columns=1, symbolSize=600)).scale(
                 domain=list(_DASHES), range=list(_DASHES.values())
             )
         )

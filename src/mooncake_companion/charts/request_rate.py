@@ -22,7 +22,8 @@ DATASETS = {
 METRICS = {"ttft": "Time to first token", "tbt": "Time between tokens"}
 TOP = 1.2
 """Where the papers' axes end: what is drawn there only says that the limit is exceeded."""
-_LEGEND = alt.Legend(title="Lines: modelled; grey marks: reported", columns=1, titleLimit=320)
+_LINES = alt.Legend(title="Lines: modelled", columns=1, symbolType="stroke", symbolSize=500)
+_MARKS = alt.Legend(title="Grey marks: reported", columns=1)
 
 
 def over_limits(table: pd.DataFrame, *, dataset: str = "l-eval") -> alt.HConcatChart:
@@ -75,10 +76,10 @@ def _panel(table: pd.DataFrame, metric: str) -> alt.LayerChart:
         base.transform_filter("datum.origin == 'modelled'")
         .mark_line(point={"size": 30})
         .encode(
-            alt.Color("system:N", legend=_LEGEND).scale(
+            alt.Color("system:N", legend=_LINES).scale(
                 domain=systems, range=[PALETTE[colour] for colour, *_ in SYSTEMS.values()]
             ),
-            alt.StrokeDash("system:N", legend=_LEGEND).scale(
+            alt.StrokeDash("system:N", legend=_LINES).scale(
                 domain=systems, range=[dash for _, dash, _ in SYSTEMS.values()]
             ),
         )
@@ -89,8 +90,10 @@ def _panel(table: pd.DataFrame, metric: str) -> alt.LayerChart:
         .encode(
             alt.Shape(
                 "system:N",
-                legend=_LEGEND,
-            ).scale(domain=systems, range=[shape for *_, shape in SYSTEMS.values()])
+                legend=_MARKS,
+            ).scale(  # in another order than the lines', so that their legends stay apart
+                domain=systems[::-1], range=[shape for *_, shape in SYSTEMS.values()][::-1]
+            )
         )
     )
     rule = (

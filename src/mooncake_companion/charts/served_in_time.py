@@ -67,6 +67,13 @@ def within_limit(table: pd.DataFrame, *, limit_ms: int = 100) -> alt.LayerChart:
     bars = modelled.mark_bar(height={"band": 0.62}).encode(
         alt.Color("system:N", legend=None).scale(colours(SYSTEMS))
     )
+    heading = (
+        alt.Chart(table)
+        .transform_aggregate(rows="count()")
+        .transform_calculate(word="'modelled'")
+        .mark_text(align="right", baseline="bottom", fontSize=11, tooltip=None)
+        .encode(alt.XDatum(_END), y=alt.value(2), text="word:N")
+    )
     labels = modelled.mark_text(align="right", fontWeight="bold", fontSize=13).encode(
         alt.XDatum(_END), text=alt.Text("share:Q", format=".0%")
     )
@@ -79,7 +86,7 @@ def within_limit(table: pd.DataFrame, *, limit_ms: int = 100) -> alt.LayerChart:
         strokeWidth=2,
         opacity=1,
     )
-    chart = (bars + labels + reported).add_params(workload, limit).properties(height=alt.Step(44))
+    chart = (bars + labels + heading + reported).add_params(workload, limit).properties(height=alt.Step(44))
     return finish(
         chart, name="served-in-time", description=_describe(table, limit_ms, workloads[0]), table=table
     )

@@ -57,7 +57,7 @@ def break_even(table: pd.DataFrame) -> alt.LayerChart:
         .encode(
             x,
             y,
-            alt.StrokeDash("line:N", legend=alt.Legend(title=None, columns=1)).scale(
+            alt.StrokeDash("line:N", legend=alt.Legend(title=None, columns=1, symbolSize=600)).scale(
                 domain=list(_LINES.values()), range=[[1, 0], [6, 4]]
             ),
             tooltip=[
@@ -86,9 +86,9 @@ def break_even(table: pd.DataFrame) -> alt.LayerChart:
             alt.Tooltip("gb:Q", format=",.0f").title("GB/s"),
         ]
     )
-    # The network is named at the other end: its line may be next to another one.
+    # The network is named at the other end and from below: its line may be next to another one.
     left = links.transform_filter("datum.link != 'Network'").mark_text(align="left", dx=4, dy=-8)
-    right = links.transform_filter("datum.link == 'Network'").mark_text(align="right", dx=-4, dy=-8)
+    right = links.transform_filter("datum.link == 'Network'").mark_text(align="right", dx=-4, dy=9)
     names = left.encode(alt.X("first:Q"), alt.Text("link:N")) + right.encode(
         alt.X("last:Q"), alt.Text("link:N")
     )

@@ -8,7 +8,9 @@ from typing import Any
 import pandas as pd
 
 
-def readable(table: pd.DataFrame, columns: dict[str, tuple[str, str]]) -> pd.DataFrame:
+def readable(
+    table: pd.DataFrame, columns: dict[str, tuple[str, str]], *, rows: tuple[str, str] | None = None
+) -> pd.DataFrame:
     """Pick, name and format columns.
 
     Parameters
@@ -16,13 +18,30 @@ def readable(table: pd.DataFrame, columns: dict[str, tuple[str, str]]) -> pd.Dat
     table : DataFrame
     columns : dict
         Column of `table` to (heading, format), as ``{"error": ("Error", "{:+.0%}")}``.
+    rows : tuple of str, optional
+        Column whose values head the rows, and what stands above them; else the index does.
 
     >>> readable(pd.DataFrame({"error": [-0.118]}), {"error": ("Error", "{:+.0%}")})
       Error
     0  -12%
     """
     shown = {heading: table[name].map(form.format) for name, (heading, form) in columns.items()}
-    return pd.DataFrame(shown, index=table.index.rename(None))
+    readable = pd.DataFrame(shown, index=table.index.rename(None))
+    if rows is None:
+        return readable
+    name, heading = rows
+    return readable.set_axis(pd.Index(table[name])).rename_axis(index=None, columns=heading)
+
+
+def rounded(value: float) -> str:
+    """Four digits, or all before the point.
+
+    >>> rounded(37.3623), rounded(3537000.0)
+    ('37.36', '3,537,000')
+    """
+    if _is_missing(value):
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 class Sortable:
@@ -40,6 +59,8 @@ class Sortable:
         What the table holds.
     sort_by : dict, optional
         Column to the one that it is sorted by, such as an error's text to its size.
+    narrow : bool
+        All columns are as narrow as their cells; else the second and the last have room for sentences.
     """
 
     def __init__(
@@ -49,17 +70,19 @@ class Sortable:
         *,
         caption: str,
         sort_by: Mapping[str, str] | None = None,
+        narrow: bool = False,
     ) -> None:
         self._table, self._columns, self._caption = table, columns, caption
-        self._sort_by = sort_by or {}
+        self._sort_by, self._narrow = sort_by or {}, narrow
 
     def _repr_html_(self) -> str:
         headings = "".join(
             f'<th scope="col">{html.escape(title)}</th>' for title, _ in self._columns.values()
         )
         rows = "".join(f"<tr>{self._cells(row)}</tr>" for row in self._table.to_dict("records"))
+        kind = "companion-sortable companion-narrow" if self._narrow else "companion-sortable"
         return (
-            f'<div class="companion-sortable" data-caption="{html.escape(self._caption)}">'
+            f'<div class="{kind}" data-caption="{html.escape(self._caption)}">'
             f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
 

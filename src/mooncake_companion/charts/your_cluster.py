@@ -167,7 +167,7 @@ def break_even(table: pd.DataFrame, *, cached_tokens: int) -> alt.LayerChart:
             alt.X("node:N")
             .title(None)
             .sort(None)
-            .axis(labelAngle=0, labelFontSize=11, labelOverlap=False, orient="top", ticks=False),
+            .axis(labelAngle=0, labelFontSize=10, labelOverlap=False, orient="top", ticks=False),
             alt.Y("model_title:N").title(None).sort(None).axis(ticks=False),
             tooltip=[
                 alt.Tooltip("model_title:N").title("Model"),

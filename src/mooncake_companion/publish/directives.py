@@ -31,7 +31,7 @@ class PaperMap(_Table):
     """Every section, figure, table and equation of one paper, with chapter, figures and command."""
 
     required_arguments = 1
-    head = ("In the paper", "What it is about", "Chapter", "Figures", "Run it again")
+    head = ("In the paper", "What it is about", "Chapter", "Figures", "`companion run`")
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """One a place whose name begins with the argument."""
@@ -41,7 +41,7 @@ class PaperMap(_Table):
                 continue
             figures = ", ".join(f"{{ref}}`{each.title} <{each.anchor}>`" for each in place.figures) or "–"
             chapter = f"{{doc}}`{place.chapter}`"
-            command = f"`companion run {place.chapter}`" if place.chapter in CHAPTERS else "–"
+            command = f"`{place.chapter}`" if place.chapter in CHAPTERS else "–"
             yield where[0].upper() + where[1:], place.about, chapter, figures, command
 
 

@@ -169,16 +169,17 @@ def origin_html(provenance: dict[str, Any]) -> str:
     """
     source = str(provenance.get("trace_source", "")).rstrip(". ")
     sentence = f'<p class="companion-origin">Data: {html.escape(source)}. </p>' if source else ""
-    parameters = provenance.get("parameters", {})
-    if not parameters:
+    given = {name: value for name, value in provenance.get("parameters", {}).items() if value != ""}
+    if not given:
         return sentence
     verb = "Drawn" if provenance.get("kind") == "reported" else "Modelled"
     values = ", ".join(
-        f"<code>{html.escape(name)} = {html.escape(str(value))}</code>" for name, value in parameters.items()
+        f"<code>{html.escape(name)} = {html.escape(str(value))}</code>" for name, value in given.items()
     )
     return (
         f'{sentence}<details class="companion-parameters">'
-        f"<summary>{verb} with {len(parameters)} parameters</summary><p>{values}</p></details>"
+        f"<summary>{verb} with {len(given)} parameter{'s' * (len(given) != 1)}</summary>"
+        f"<p>{values}</p></details>"
     )
 
 
