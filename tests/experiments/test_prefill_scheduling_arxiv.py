@@ -1,5 +1,6 @@
 """arXiv 2407.00079, Figure 8, on a small stand-in."""
 
+import pandas as pd
 import pytest
 
 from mooncake_companion import reported, traces
@@ -33,3 +34,13 @@ def test_claims_are_all_rows_of_the_figures_boxes(small):
     boxes = prefill_scheduling_arxiv.run(SMALL).query("origin == 'modelled' and prefill_nodes == 2")
     median_s = boxes.set_index("policy")["median_s"]["Load balancing"]
     assert values["arxiv.fig08.ttft_median.load_balancing"] == median_s
+
+
+def test_the_nearest_split_is_the_one_with_the_least_factor():
+    rows = [("reported", 8, "a", 4.0), ("reported", 8, "b", 9.0)]
+    rows += [("modelled", 7, "a", 8.0), ("modelled", 7, "b", 9.0)]
+    rows += [("modelled", 8, "a", 1.0), ("modelled", 8, "b", 1.0)]
+    table = pd.DataFrame(rows, columns=["origin", "prefill_nodes", "policy", "mean_s"])
+    split, factor = prefill_scheduling_arxiv.nearest_split(table)
+    assert split == 7
+    assert factor == pytest.approx(2**0.5)

@@ -25,8 +25,9 @@ def ttft(table: pd.DataFrame, *, prefill_nodes: int, name: str = "prefill-schedu
     name : str
         The figure's id; "prefill-scheduling-ttft-arxiv" for the earlier report's experiment.
     """
+    control = f"split_of_{name.replace('-', '_')}"  # two of these figures may share a page
     split = alt.param(
-        name="split",
+        name=control,
         value=prefill_nodes,
         bind=alt.binding_range(
             min=int(table["prefill_nodes"].min()),
@@ -37,7 +38,7 @@ def ttft(table: pd.DataFrame, *, prefill_nodes: int, name: str = "prefill-schedu
     )
     base = (
         alt.Chart(table)
-        .transform_filter("datum.origin == 'reported' || datum.prefill_nodes == split")
+        .transform_filter(f"datum.origin == 'reported' || datum.prefill_nodes == {control}")
         .transform_calculate(
             label="'×' + format(datum.ratio_to_global, '.2f')",
             whisker_end="isValid(datum.whisker_high_s) ? datum.whisker_high_s : datum.q3_s",
