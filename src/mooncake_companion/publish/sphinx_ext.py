@@ -30,6 +30,7 @@ from mooncake_companion.publish import citations, directives, figures, registry
 from mooncake_companion.publish.chapters import any_chapter
 from mooncake_companion.publish.dependencies import content_hash, dependencies
 from mooncake_companion.publish.kernel import use_this_interpreter
+from mooncake_companion.simulator import Cluster, CoupledCluster, simulate
 
 MIME = "application/vnd.vegalite.v6+json"
 
@@ -282,6 +283,14 @@ def make_cache(app: Sphinx) -> None:
     _ = get_cache(folder).db
 
 
+def compile_engines(app: Sphinx, _env: BuildEnvironment, docnames: list[str]) -> None:
+    """Compile the engines once, where several chapters would else each do so at the same time."""
+    if len(docnames) > 1 and app.config.nb_execution_mode != "off":
+        trace = traces.Trace.from_requests([(0.0, 600, 2, [0, 1])])
+        simulate(trace, Cluster.from_presets("a800", "llama3-70b", prefill_nodes=1, decode_nodes=1))
+        simulate(trace, CoupledCluster.from_presets("a800", "llama3-70b", nodes=1))
+
+
 def machine_fingerprint(traces_fingerprint: str) -> str:
     """Say what a chapter's outputs depend on beside the files of the checkout."""
     versions = [f"{package} {metadata.version(package)}" for package in _NUMERIC_PACKAGES]
@@ -355,6 +364,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", serve_scripts)
     app.connect("builder-inited", fetch_traces)
     app.connect("builder-inited", make_cache)
+    app.connect("env-before-read-docs", compile_engines)
     app.connect("source-read", stamp_source)
     app.connect("env-get-outdated", outdated)
     app.connect("env-purge-doc", purge)
