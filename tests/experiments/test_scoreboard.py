@@ -38,7 +38,11 @@ def _only(pattern):
 def test_blind_figures_are_blind_and_nothing_was_fitted_on_them():
     rules = load_rules()
     roles = {claim_id: find_rule(claim_id, rules).role for claim_id in IDS}
-    assert {roles[i] for i in IDS if i.startswith(BLIND)} == {"blind"}
+    seen = {i for i in IDS if i.startswith("arxiv.fig12.") and ("vllm_4m" in i or ".gain_" in i)}
+    assert {roles[i] for i in IDS if i.startswith(BLIND) and i not in seen} == {"blind"}
+    # What vLLM does there is stated, but was put in after these rows had been looked at.
+    assert {roles[i] for i in seen} == {"calibration"}
+    assert all("until these rows had been seen" in find_rule(i, rules).reason for i in seen)
     assert all(rule.standin_role == "" for rule in rules if rule.role == "blind")
     constants = tomllib.loads(data_path("calibration.toml").read_text("utf-8"))
     fitted_on = [constant["fitted_on"] for constant in constants.values() if "fitted_on" in constant]
