@@ -61,8 +61,8 @@ def test_the_slider_changes_the_marks(open_figure):
 
 
 def test_the_slider_has_a_name(open_figure):
-    page, _ = open_figure()
-    assert page.get_by_role("slider", name=re.compile("prefill nodes", re.IGNORECASE)).count() == 1
+    _, figure = open_figure()
+    assert figure.get_by_role("slider", name=re.compile("prefill nodes", re.IGNORECASE)).count() == 1
 
 
 def test_hovering_shows_the_numbers_on_the_screen(open_figure):
