@@ -20,8 +20,8 @@ from typing import Any
 import vl_convert
 
 from mooncake_companion import __version__
-from mooncake_companion.datafiles import replacing
-from mooncake_companion.errors import InputError
+from mooncake_companion.datafiles import read_bytes, replacing
+from mooncake_companion.errors import InputError, shown
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -39,7 +39,14 @@ _KEYWORD = "provenance"
 _SVG_ORIGIN = re.compile(r"<metadata>(.*?)</metadata>", re.DOTALL)
 
 
-def stamped(spec: Spec, *, chapter: str, parameters: Mapping[str, Any], commit: str | None = None) -> Spec:
+def stamped(
+    spec: Spec,
+    *,
+    chapter: str,
+    parameters: Mapping[str, Any],
+    commit: str | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Spec:
     """A copy of a figure that says all that is needed to make it again.
 
     Parameters
@@ -52,6 +59,8 @@ def stamped(spec: Spec, *, chapter: str, parameters: Mapping[str, Any], commit: 
         All parameters of the chapter, defaults included.
     commit : str, optional
         Of the checkout.
+    files : mapping, optional
+        SHA-256 of the files of one's own among the parameters, which are there by name alone.
     """
     result = copy.deepcopy(spec)
     said = result.setdefault("usermeta", {}).setdefault("companion", {})
@@ -63,6 +72,8 @@ def stamped(spec: Spec, *, chapter: str, parameters: Mapping[str, Any], commit: 
     }
     if commit is not None:
         said["commit"] = commit
+    if files:
+        said["files_sha256"] = dict(files)
     return result
 
 
@@ -209,36 +220,42 @@ def origin(file: Path) -> dict[str, Any]:
     InputError
         If the file is of no known kind, or says nothing; the message says what was looked for.
     """
-    readers = {
-        ".svg": _svg_origin,
-        ".png": _png_origin,
-        ".pdf": _pdf_origin,
-        ".json": _json_origin,
-        ".csv": _csv_origin,
-    }
-    if file.suffix not in readers:
-        raise InputError(f"{file}: no figure of this book; expected a file ending in {', '.join(readers)}")
+    if file.suffix[1:] not in WRITERS:
+        kinds = ", ".join(f".{kind}" for kind in WRITERS)
+        raise InputError(f"{file}: no figure of this book; expected a file ending in {kinds}")
+    if file.suffix == ".csv":
+        file = Path(f"{file}.json")
+        if not file.exists():
+            raise InputError(
+                f"{file} is not there: it says what the CSV was made from; keep the two together"
+            )
+    return read_origin(file, read_bytes(file), ORIGINS[file.suffix[1:]])
+
+
+def read_origin(file: Path, content: bytes, reader: Callable[[bytes], str]) -> dict[str, Any]:
+    """What a file's content says of itself; `file` is for the message alone."""
     try:
-        text = readers[file.suffix](file)
-        found = json.loads(text)
-    except OSError as error:
-        raise InputError(f"{error.filename or file}: {error.strerror}") from None
+        found = json.loads(reader(content))
+        json.dumps(found, ensure_ascii=False).encode()  # half a character could not be written again
     except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
-        raise InputError(f"{file}: holds no provenance that can be read ({error})") from None
+        told = shown(str(error), 120)
+        raise InputError(f"{file}: holds no provenance that can be read ({told})") from None
     if not isinstance(found, dict) or not isinstance(found.get("figure"), str):
         raise InputError(f"{file}: its provenance names no figure; it was not exported from this book")
     return found
 
 
-def _svg_origin(file: Path) -> str:
-    found = _SVG_ORIGIN.search(file.read_text("utf-8"))
+def svg_origin(content: bytes) -> str:
+    """What an SVG says in ``<metadata>``."""
+    found = _SVG_ORIGIN.search(content.decode("utf-8"))
     if found is None:
         raise ValueError("no <metadata>")
     return found[1].replace("&lt;", "<").replace("&amp;", "&")
 
 
-def _png_origin(file: Path) -> str:
-    for kind, body in _png_chunks(file.read_bytes()):
+def png_origin(content: bytes) -> str:
+    """What a PNG says in its text chunk."""
+    for kind, body in _png_chunks(content):
         keyword, _, text = body.partition(b"\0")
         if kind == b"iTXt" and keyword == _KEYWORD.encode():
             return text[4:].decode()
@@ -251,26 +268,47 @@ def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     at = 8
     while at < len(content):
         (size,) = struct.unpack_from(">I", content, at)
+        if at + 12 + size > len(content):
+            raise ValueError(f"the PNG is cut off at byte {len(content):,}")
         yield content[at + 4 : at + 8], content[at + 8 : at + 8 + size]
         at += 12 + size
 
 
-def _pdf_origin(file: Path) -> str:
+def pdf_origin(content: bytes) -> str:
+    """What a PDF says in its document information."""
     import pypdf
 
     try:
-        said = pypdf.PdfReader(file).metadata
+        said = pypdf.PdfReader(io.BytesIO(content)).metadata
         return str(said[f"/{_KEYWORD}"] if said else "")
-    except pypdf.errors.PyPdfError as error:
-        raise ValueError(str(error)) from None
+    except KeyError:
+        raise ValueError(f"no {_KEYWORD!r} in the document information") from None
+    except Exception as error:  # a damaged PDF leads a reader anywhere
+        raise ValueError(f"not a whole PDF: {error}") from None
 
 
-def _json_origin(file: Path) -> str:
-    return provenance_text(json.loads(file.read_text("utf-8")))
+def json_origin(content: bytes) -> str:
+    """What a specification says in ``usermeta``."""
+    found = json.loads(content.decode("utf-8"))
+    said = found.get("usermeta") if isinstance(found, dict) else None
+    if not isinstance(said, dict) or not isinstance(said.get("companion"), dict):
+        raise ValueError("no usermeta.companion")
+    return provenance_text(found)
 
 
-def _csv_origin(file: Path) -> str:
-    return Path(f"{file}.json").read_text("utf-8")
+def beside_origin(content: bytes) -> str:
+    """What a file beside a CSV says."""
+    return content.decode("utf-8")
+
+
+ORIGINS: dict[str, Callable[[bytes], str]] = {
+    "svg": svg_origin,
+    "png": png_origin,
+    "pdf": pdf_origin,
+    "json": json_origin,
+    "csv": beside_origin,
+}
+"""What reads the provenance of each kind of file; a CSV's is in a file beside it."""
 
 
 def _inline_tables(view: Spec) -> Iterator[Rows]:

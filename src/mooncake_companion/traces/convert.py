@@ -224,8 +224,8 @@ def _csv_rows(path: Path, file: Iterable[str], kind: str) -> Iterator[tuple[int,
                 wanted = ", ".join(FORMATS[kind].fields)
                 raise InputError(f"{path}: no column {field!r} in line 1, which has {had}; expected {wanted}")
         for row in reader:
-            if extra := row.get(None):  # type: ignore[call-overload]
-                _refuse(path, reader.line_num, "", f"{len(columns) + len(extra)} columns", f"{len(columns)}")
+            if extra := row.get(None):
+                _refuse(path, reader.line_num, "", f"{len(columns) + len(extra)}", f"{len(columns)} columns")
             yield reader.line_num, row
     except csv.Error as error:
         raise InputError(f"{path}: line {reader.line_num}: not CSV: {error}") from None
