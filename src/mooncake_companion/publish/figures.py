@@ -1,7 +1,7 @@
 """Files of one figure: SVG, PNG, PDF, its specification (JSON) and its table (CSV).
 
 The same specification always gives the same bytes. Each file carries what made it, or, as a CSV has
-no place for that, has it beside it; `origin` reads it back.
+no place for that, has it beside it; `origins` reads it back.
 """
 
 import copy
@@ -20,8 +20,8 @@ from typing import Any
 import vl_convert
 
 from mooncake_companion import __version__
-from mooncake_companion.datafiles import read_bytes, replacing
-from mooncake_companion.errors import InputError, shown
+from mooncake_companion.datafiles import replacing
+from mooncake_companion.publish.origins import KEYWORD
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -35,8 +35,6 @@ KINDS = {"svg": "SVG", "png": "PNG", "csv": "data (CSV)", "json": "specification
 _PNG_SCALE = 2
 _GENERATED_ID = re.compile(r"\b(clip|gradient_|pattern_)(\d+)\b")
 _PNG_SIGNATURE_AND_HEADER_BYTES = 8 + 25
-_KEYWORD = "provenance"
-_SVG_ORIGIN = re.compile(r"<metadata>(.*?)</metadata>", re.DOTALL)
 
 
 def stamped(
@@ -121,7 +119,7 @@ def to_svg(spec: Spec) -> str:
 def to_png(spec: Spec) -> bytes:
     """Draw the figure as PNG, with its provenance in a text chunk."""
     drawn = vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE_VERSION, scale=_PNG_SCALE)
-    chunk = f"iTXt{_KEYWORD}\0\0\0\0\0{provenance_text(spec)}".encode()
+    chunk = f"iTXt{KEYWORD}\0\0\0\0\0{provenance_text(spec)}".encode()
     framed = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
     split = _PNG_SIGNATURE_AND_HEADER_BYTES
     return drawn[:split] + framed + drawn[split:]
@@ -136,7 +134,7 @@ def to_pdf(spec: Spec) -> bytes:
     _sort_keys(page, set())  # the exporter leaves them in another order each time
     writer = pypdf.PdfWriter()
     writer.add_page(page)
-    writer.add_metadata({"/Title": spec["name"], f"/{_KEYWORD}": provenance_text(spec)})
+    writer.add_metadata({"/Title": spec["name"], f"/{KEYWORD}": provenance_text(spec)})
     written = io.BytesIO()
     writer.write(written)
     return written.getvalue()
@@ -207,108 +205,6 @@ WRITERS: dict[str, Callable[[Spec], str | bytes]] = {
     "csv": to_csv,
 }
 """What makes each kind of file."""
-
-
-# --- what a file says of itself ---------------------------------------------------------------
-
-
-def origin(file: Path) -> dict[str, Any]:
-    """Read what made a figure's file: its id under ``figure``, and its provenance.
-
-    Raises
-    ------
-    InputError
-        If the file is of no known kind, or says nothing; the message says what was looked for.
-    """
-    if file.suffix[1:] not in WRITERS:
-        kinds = ", ".join(f".{kind}" for kind in WRITERS)
-        raise InputError(f"{file}: no figure of this book; expected a file ending in {kinds}")
-    if file.suffix == ".csv":
-        file = Path(f"{file}.json")
-        if not file.exists():
-            raise InputError(
-                f"{file} is not there: it says what the CSV was made from; keep the two together"
-            )
-    return read_origin(file, read_bytes(file), ORIGINS[file.suffix[1:]])
-
-
-def read_origin(file: Path, content: bytes, reader: Callable[[bytes], str]) -> dict[str, Any]:
-    """What a file's content says of itself; `file` is for the message alone."""
-    try:
-        found = json.loads(reader(content))
-        json.dumps(found, ensure_ascii=False).encode()  # half a character could not be written again
-    except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
-        told = shown(str(error), 120)
-        raise InputError(f"{file}: holds no provenance that can be read ({told})") from None
-    if not isinstance(found, dict) or not isinstance(found.get("figure"), str):
-        raise InputError(f"{file}: its provenance names no figure; it was not exported from this book")
-    return found
-
-
-def svg_origin(content: bytes) -> str:
-    """What an SVG says in ``<metadata>``."""
-    found = _SVG_ORIGIN.search(content.decode("utf-8"))
-    if found is None:
-        raise ValueError("no <metadata>")
-    return found[1].replace("&lt;", "<").replace("&amp;", "&")
-
-
-def png_origin(content: bytes) -> str:
-    """What a PNG says in its text chunk."""
-    for kind, body in _png_chunks(content):
-        keyword, _, text = body.partition(b"\0")
-        if kind == b"iTXt" and keyword == _KEYWORD.encode():
-            return text[4:].decode()
-    raise ValueError(f"no text chunk {_KEYWORD!r}")
-
-
-def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
-        raise ValueError("not a PNG")
-    at = 8
-    while at < len(content):
-        (size,) = struct.unpack_from(">I", content, at)
-        if at + 12 + size > len(content):
-            raise ValueError(f"the PNG is cut off at byte {len(content):,}")
-        yield content[at + 4 : at + 8], content[at + 8 : at + 8 + size]
-        at += 12 + size
-
-
-def pdf_origin(content: bytes) -> str:
-    """What a PDF says in its document information."""
-    import pypdf
-
-    try:
-        said = pypdf.PdfReader(io.BytesIO(content)).metadata
-        return str(said[f"/{_KEYWORD}"] if said else "")
-    except KeyError:
-        raise ValueError(f"no {_KEYWORD!r} in the document information") from None
-    except Exception as error:  # a damaged PDF leads a reader anywhere
-        raise ValueError(f"not a whole PDF: {error}") from None
-
-
-def json_origin(content: bytes) -> str:
-    """What a specification says in ``usermeta``."""
-    found = json.loads(content.decode("utf-8"))
-    said = found.get("usermeta") if isinstance(found, dict) else None
-    if not isinstance(said, dict) or not isinstance(said.get("companion"), dict):
-        raise ValueError("no usermeta.companion")
-    return provenance_text(found)
-
-
-def beside_origin(content: bytes) -> str:
-    """What a file beside a CSV says."""
-    return content.decode("utf-8")
-
-
-ORIGINS: dict[str, Callable[[bytes], str]] = {
-    "svg": svg_origin,
-    "png": png_origin,
-    "pdf": pdf_origin,
-    "json": json_origin,
-    "csv": beside_origin,
-}
-"""What reads the provenance of each kind of file; a CSV's is in a file beside it."""
 
 
 def _inline_tables(view: Spec) -> Iterator[Rows]:

@@ -142,7 +142,7 @@ def plan(
     names = [name for name, _ in given]
     for name in names:
         if name not in known:
-            raise InputError(f"unknown parameter {name!r}; valid ones are {', '.join(known)}")
+            raise InputError(f"unknown parameter {shown(repr(name))}; valid ones are {', '.join(known)}")
         if names.count(name) > 1:
             raise InputError(f"parameter {name}: given twice; put its values into one list, as in {name}=a,b")
     read = _grid_axis if sample is None else _sample_axis
@@ -240,14 +240,18 @@ def _grid_axis(declared: Parameter, text: str) -> Axis:
         return _listed(declared, text)
     if len(parts) != 3:
         raise InputError(
-            f"parameter {declared.name}: {text!r} is not START:STOP:STEP; "
+            f"parameter {declared.name}: {shown(repr(text))} is not START:STOP:STEP; "
             "a range LOW:HIGH is for --sample, values are listed as a,b,c"
         )
     start, stop, step = (_number(declared, part) for part in parts)
     if step == 0 or (stop - start) / step < 0:
-        raise InputError(f"parameter {declared.name}: {text!r} never ends; STEP must lead from START to STOP")
+        raise InputError(
+            f"parameter {declared.name}: {shown(repr(text))} never ends; STEP must lead from START to STOP"
+        )
     if (count := int((stop - start) / step) + 1) > MOST_POINTS:
-        raise InputError(f"parameter {declared.name}: {text!r} has {count} values; the most is {MOST_POINTS}")
+        raise InputError(
+            f"parameter {declared.name}: {shown(repr(text))} has more values than {MOST_POINTS:,}"
+        )
     values = (declared.parse(f"{(start + number * step).normalize():f}") for number in range(count))
     return Axis(parameter=declared, values=tuple(values))
 
@@ -258,21 +262,25 @@ def _sample_axis(declared: Parameter, text: str) -> Axis:
         return _listed(declared, text)
     if len(parts) != 2:
         raise InputError(
-            f"parameter {declared.name}: {text!r} is not LOW:HIGH; START:STOP:STEP is for a grid, "
+            f"parameter {declared.name}: {shown(repr(text))} is not LOW:HIGH; START:STOP:STEP is for a grid, "
             "without --sample"
         )
     low, high = (declared.parse(part) for part in parts)
     assert isinstance(low, (int, float))
     assert isinstance(high, (int, float))
     if not low < high:
-        raise InputError(f"parameter {declared.name}: {text!r} is no range; LOW must be below HIGH")
+        raise InputError(
+            f"parameter {declared.name}: {shown(repr(text))} is no range; LOW must be below HIGH"
+        )
     return Axis(parameter=declared, low=low, high=high)
 
 
 def _listed(declared: Parameter, text: str) -> Axis:
     values = tuple(declared.parse(part.strip()) for part in text.split(","))
     if twice := [value for value in values if values.count(value) > 1]:
-        raise InputError(f"parameter {declared.name}: {twice[0]!r} stands twice in {text!r}")
+        raise InputError(
+            f"parameter {declared.name}: {shown(repr(twice[0]))} stands twice in {shown(repr(text))}"
+        )
     return Axis(parameter=declared, values=values)
 
 
@@ -282,8 +290,8 @@ def _number(declared: Parameter, text: str) -> Decimal:
         number = Decimal(text)
     except InvalidOperation:
         number = Decimal("nan")
-    if not number.is_finite():
-        raise InputError(f"parameter {declared.name}: {text!r} is not a number")
+    if not math.isfinite(float(number) if not number.is_snan() else math.nan):
+        raise InputError(f"parameter {declared.name}: {shown(repr(text))} is not a number")
     return number
 
 
@@ -323,5 +331,5 @@ def _checked(chapter: Chapter, points: Sequence[Mapping[str, Value]]) -> dict[st
                 if each not in found:
                     found[each] = traces.load(each[0], block_tokens=each[1]).sha256
         except InputError as error:
-            raise InputError(f"point {number} ({told(point)}): {error}") from None
+            raise InputError(f"point {number} ({shown(told(point), 200)}): {error}") from None
     return {trace: sha256 for (trace, _), sha256 in found.items()}

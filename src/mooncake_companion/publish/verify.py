@@ -16,7 +16,7 @@ from mooncake_companion import __version__
 from mooncake_companion.datafiles import read_bytes, require_plain_file, unreadable
 from mooncake_companion.errors import CompanionError, InputError, shown
 from mooncake_companion.parameters import Value
-from mooncake_companion.publish import figures, own_files
+from mooncake_companion.publish import figures, origins, own_files
 from mooncake_companion.publish.chapters import Chapter, any_chapter
 from mooncake_companion.publish.rerun import drawn_figures
 
@@ -61,7 +61,7 @@ def verify(root: Path, file: Path, own: Mapping[str, Path] | None = None) -> Ver
     CompanionError
         If the chapter fails, or no longer draws the figure.
     """
-    said = figures.origin(file)
+    said = origins.origin(file)
     chapter, values = _made_by(root, file, said)
     with tempfile.TemporaryDirectory() as folder:
         values |= _given(file, said, values, own or {}, Path(folder))
