@@ -16,7 +16,7 @@ from mooncake_companion.cli.simulate import simulate
 from mooncake_companion.cli.sweep import sweep
 from mooncake_companion.cli.traces import traces
 from mooncake_companion.datafiles import expanded
-from mooncake_companion.errors import CompanionError
+from mooncake_companion.errors import CompanionError, InputError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -93,4 +93,7 @@ def _settle() -> None:
             stream.reconfigure(errors="backslashreplace")
     for variable in _FOLDER_VARIABLES:
         if named := os.environ.get(variable):
-            os.environ[variable] = str(expanded(named).absolute())
+            try:
+                os.environ[variable] = str(expanded(named).absolute())
+            except InputError as error:
+                raise InputError(f"{variable}: {error}") from None

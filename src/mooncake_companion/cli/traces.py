@@ -228,6 +228,8 @@ def convert_(
     """  # noqa: D301 - \b is for click
     from mooncake_companion.traces import FORMATS, convert, write_jsonl
 
+    if target.exists() and source.exists() and target.samefile(source):
+        raise InputError(f"{target} is IN and OUT; name another file for OUT, so that IN stays what it is")
     done = convert(format, source, block_tokens=block_tokens, requests=requests)
     write_jsonl(done.trace, target)
     told = {

@@ -146,7 +146,7 @@ def drawn_figures(root: Path, chapter: Chapter, given: Mapping[str, Value]) -> d
 def _checked(chapter: Chapter, given: Mapping[str, Value]) -> dict[str, Value]:
     """See that the values go together, and have the trace at hand before anything runs."""
     values = own_files.absolute(given)  # the chapter runs in another folder
-    params = chapter.params(**values)
+    params = chapter.build(values)
     everything = {declared.name: getattr(params, declared.name) for declared in chapter.parameters}
     for trace, block_tokens in replayed(everything):
         traces.load(trace, block_tokens=block_tokens)

@@ -326,7 +326,7 @@ def _checked(chapter: Chapter, points: Sequence[Mapping[str, Value]]) -> dict[st
     defaults = {declared.name: declared.default for declared in describe(chapter.params)}
     for number, point in enumerate(points):
         try:
-            chapter.params(**point)
+            chapter.build(point)
             for each in replayed({**defaults, **point}):
                 if each not in found:
                     found[each] = traces.load(each[0], block_tokens=each[1]).sha256
