@@ -486,8 +486,9 @@ def fuzz(name: str, runs: int, corpus: Path) -> None:
     import atheris
 
     target = TARGETS[name]
-    instrumented = ["mooncake_companion", "tomllib", "yaml", "json", "csv", "pypdf"]
-    with atheris.instrument_imports(include=instrumented):
+    parts = (part.partition("mooncake_companion/")[2] for part in PARTS_THAT_MATTER)
+    ours = [f"mooncake_companion.{part[:-3].replace('/', '.')}" for part in parts if part]
+    with atheris.instrument_imports(include=[*ours, "tomllib", "yaml", "json", "csv", "pypdf"]):
         door = target.make(corpus.parent)
     for number, seed in enumerate(target.seeds):
         (corpus / f"seed-{number}").write_bytes(seed)

@@ -4,6 +4,7 @@ The one place in the package that knows where its data lie.
 """
 
 import errno
+import io
 import json
 import os
 import stat
@@ -68,6 +69,22 @@ def read_json(*parts: str) -> Any:
     try:
         return json.loads(_shipped_text(*parts))
     except (json.JSONDecodeError, RecursionError) as error:
+        raise _broken(error, *parts) from None
+
+
+def read_csv(*parts: str) -> Any:
+    """Read a CSV file of `data/`, as a table of pandas.
+
+    Raises
+    ------
+    CompanionError
+        If it is not there or is no table; says where.
+    """
+    import pandas as pd
+
+    try:
+        return pd.read_csv(io.StringIO(_shipped_text(*parts)))
+    except ValueError as error:  # as pandas' own are
         raise _broken(error, *parts) from None
 
 

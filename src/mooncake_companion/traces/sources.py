@@ -378,7 +378,11 @@ def _keep(path: Path, trace: Trace) -> Trace:
     """Keep a generated trace, which takes some seconds to make, for other processes."""
     columns = {column: getattr(trace, column) for column in _COLUMNS}
     # A cache that cannot be written costs time and nothing else.
-    with contextlib.suppress(OSError), replacing(path) as temporary, temporary.open("wb") as file:
+    with (
+        contextlib.suppress(OSError, CompanionError),
+        replacing(path) as temporary,
+        temporary.open("wb") as file,
+    ):
         np.savez(file, sha256=np.array(trace.sha256), **columns)
     return trace
 
