@@ -118,6 +118,14 @@ def cache_path(*parts: str) -> Path:
     return top.joinpath(*parts)
 
 
+def is_there(path: Path) -> bool:
+    """Whether a path leads to something; one that no system has does not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def expanded(path: str | Path) -> Path:
     """A path whose ``~`` is replaced by the home folder.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mooncake_companion import presets, traces
+from mooncake_companion.datafiles import is_there
 from mooncake_companion.parameters import Value
 
 _STANDIN = "-standin"
@@ -37,7 +38,7 @@ def absolute(values: Mapping[str, Value]) -> dict[str, Value]:
     """The values, with the paths of files as they are found from any folder."""
     return {
         name: str(Path(value).resolve())
-        if isinstance(value, str) and is_own(name, value) and Path(value).is_file()
+        if isinstance(value, str) and is_own(name, value) and is_there(Path(value))
         else value
         for name, value in values.items()
     }

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from mooncake_companion.datafiles import cache_path, expanded, read_toml, replacing, unreadable
+from mooncake_companion.datafiles import cache_path, expanded, is_there, read_toml, replacing, unreadable
 from mooncake_companion.errors import CompanionError, InputError, shown
 from mooncake_companion.traces.generator import generate
 from mooncake_companion.traces.read import read_jsonl
@@ -190,7 +190,7 @@ def load(
         _require_own_blocks(trace, block_tokens)
         return _load_registered(trace, download=download, folder=folder)
     path = expanded(trace)
-    if isinstance(trace, str) and not path.exists() and not path.suffix and path.name == trace:
+    if isinstance(trace, str) and not is_there(path) and not path.suffix and path.name == trace:
         if trace.removesuffix(STANDIN) in generated():
             _require_own_blocks(trace, block_tokens)
             return standin(trace.removesuffix(STANDIN))
