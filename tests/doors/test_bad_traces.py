@@ -203,12 +203,11 @@ def test_a_file_that_may_not_be_read_or_written(bad, tmp_path):
             folder.chmod(0o755)
 
     def as_nobody(*words):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, "-c", code, *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
 
-    assert as_nobody("traces", "validate", path) == (2, f"error: cannot read {path}: Permission denied\n")
+    assert as_nobody("traces", "describe", path) == (2, f"error: cannot read {path}: Permission denied\n")
     path.chmod(0o644)
     target = tmp_path / "out.jsonl"
     made = ("traces", "generate", "l-eval", "--requests", "3", "-o", target)

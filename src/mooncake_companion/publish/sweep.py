@@ -229,15 +229,18 @@ def _require_point(plan: Plan, number: int, part: Path) -> None:
     anew = "remove it, and the same command works the point out again"
     try:
         require_plain_file(part)
-        table = pyarrow.parquet.read_table(part, columns=list(expected))
+        file = pyarrow.parquet.ParquetFile(part)
+        named = [column for column in expected if column in file.schema_arrow.names]
+        table = file.read(columns=named)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:  # PyArrow's are such
         told = shown(str(error).strip().partition("\n")[0], 120)
         raise InputError(f"{part} is not a table of point {number} ({told}); {anew}") from None
     for column, value in expected.items():
-        if column not in table.column_names:
+        if column not in named:
             raise InputError(f"{part}: has no column {column}; {anew}")
-        if found := next((each for each in table[column].to_pylist() if each != value), None):
-            raise InputError(f"{part}, column {column}: got {found!r}; expected {value!r}; {anew}")
+        if wrong := [each for each in table[column].to_pylist() if each != value]:
+            got = shown(repr(wrong[0]))
+            raise InputError(f"{part}, column {column}: got {got}; expected {value!r}; {anew}")
 
 
 def _part(out: Path, number: int) -> Path:
