@@ -106,9 +106,6 @@ def test_tables_that_do_not_fit_together(out):
 
 
 def test_a_folder_that_is_taken(out):
-    for path in (out / "failed").iterdir():
-        path.unlink()
-    (out / "failed").rmdir()
     (out / "failed").write_text("")
     assert f"cannot write {out / 'failed'}: File exists" in refusal(out)
 
