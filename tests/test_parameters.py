@@ -79,7 +79,7 @@ def test_every_declared_range_is_put_into_words():
 def test_whole_numbers_beyond_every_float_are_refused_like_others():
     with pytest.raises(InputError, match="parameter rate"):
         Params(rate=10**400)
-    with pytest.raises(InputError, match=r"parameter nodes: 10{400} is out of range"):
+    with pytest.raises(InputError, match=r"parameter nodes: 10{59}… is out of range"):
         Params(nodes=10**400)
     with pytest.raises(InputError, match="must be positive and finite"):
         require_positive(SimpleNamespace(gpus=10**400), "gpus")

@@ -6,7 +6,7 @@ Nothing of the model is fitted to these tables.
 import numpy as np
 import pandas as pd
 
-from mooncake_companion.datafiles import data_path
+from mooncake_companion.datafiles import read_csv
 
 HIDDEN_SIZE, LAYERS = 8192, 80
 """Shape of the model that was measured, as of every LLaMA-70B."""
@@ -85,7 +85,7 @@ def kernel_steps() -> pd.DataFrame:
 
 
 def _read(name: str) -> pd.DataFrame:
-    return pd.read_csv(data_path("measured", f"{name}.csv"))
+    return read_csv("measured", f"{name}.csv")
 
 
 def _engine_runs() -> pd.DataFrame:

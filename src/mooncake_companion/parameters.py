@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from mooncake_companion.errors import InputError
+from mooncake_companion.errors import InputError, shown
 
 Value = bool | int | float | str
 P = typing.TypeVar("P")
@@ -72,7 +72,7 @@ class Parameter:
             value = _PARSERS[self.type](text)
         except (ValueError, KeyError, OverflowError):
             raise InputError(
-                f"parameter {self.name}: {text!r} is not {_KINDS[self.type]}; {self._expected()}"
+                f"parameter {self.name}: {_told(text)} is not {_KINDS[self.type]}; {self._expected()}"
             ) from None
         return self.validate(value)
 
@@ -88,12 +88,16 @@ class Parameter:
             value = float(value)
         if type(value) is not self.type:
             raise InputError(
-                f"parameter {self.name}: {value!r} is not {_KINDS[self.type]}; {self._expected()}"
+                f"parameter {self.name}: {_told(value)} is not {_KINDS[self.type]}; {self._expected()}"
             )
+        if isinstance(value, str) and not _can_be_written(value):
+            raise InputError(f"parameter {self.name}: {_told(value)} is not UTF-8 text; {self._expected()}")
         if self.choices and value not in self.choices:
-            raise InputError(f"parameter {self.name}: {value!r} is not among its values; {self._expected()}")
+            raise InputError(
+                f"parameter {self.name}: {_told(value)} is not among its values; {self._expected()}"
+            )
         if isinstance(value, (int, float)) and not self._in_range(value):
-            raise InputError(f"parameter {self.name}: {value!r} is out of range; {self._expected()}")
+            raise InputError(f"parameter {self.name}: {_told(value)} is out of range; {self._expected()}")
         return cast("Value", value)
 
     def _in_range(self, value: float) -> bool:
@@ -105,6 +109,24 @@ class Parameter:
 
     def _expected(self) -> str:
         return f"expected {self.range}{' ' + self.unit if self.unit else ''}, for example {self.default!r}"
+
+
+def _told(value: Any) -> str:
+    """A value as it stands in a message, however large it is."""
+    if isinstance(value, (dict, list, tuple, set)):
+        return f"a value of type {type(value).__name__}"
+    try:
+        return shown(repr(value))
+    except ValueError:  # of an integer of thousands of digits
+        return "a number of thousands of digits"
+
+
+def _can_be_written(text: str) -> bool:
+    """Whether a word is text that a file or another process can be given."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:  # what stands for bytes that are not UTF-8
+        return False
 
 
 def _parse_int(text: str) -> int:
@@ -170,7 +192,7 @@ def parse(params: type, given: Mapping[str, str]) -> dict[str, Value]:
     known = {p.name: p for p in describe(params)}
     for name in given:
         if name not in known:
-            raise InputError(f"unknown parameter {name!r}; valid ones are {', '.join(known)}")
+            raise InputError(f"unknown parameter {shown(name)!r}; valid ones are {', '.join(known)}")
     return {name: known[name].parse(text) for name, text in given.items()}
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mooncake_companion.datafiles import data_path
-from mooncake_companion.errors import InputError
+from mooncake_companion.errors import InputError, shown
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def find(kind: type[T], name: str, table: str, known: Mapping[str, T]) -> T:
     if basis is None:
         return build(kind, {"title": stem, "source": name, **fields}, place)
     if not isinstance(basis, str) or basis not in known:
-        raise InputError(f"{place}, field preset: there is no {basis!r}; there are {', '.join(known)}")
+        raise InputError(f"{place}, field preset: there is no {_told(basis)}; there are {', '.join(known)}")
     base: Any = known[basis]
     inherited = dataclasses.asdict(base)
     if fields:
@@ -102,9 +102,9 @@ def table_of(path: Path, table: str) -> Mapping[str, Any]:
     tables = read(path)
     for name, fields in tables.items():
         if name not in TABLES or not isinstance(fields, dict):
-            raise InputError(f"{path}: {name!r} is none of the tables {_tables(TABLES)}")
+            raise InputError(f"{path}: {_told(name)} is none of the tables {_tables(TABLES)}")
     if table not in tables:
-        raise InputError(f"{path} has no table [{table}]; it has {_tables(tables) or 'none'}")
+        raise InputError(f"{path} has no table [{table}]; it has {shown(_tables(tables)) or 'none'}")
     found: Mapping[str, Any] = tables[table]
     return found
 
@@ -133,7 +133,7 @@ def read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text") from None
     except ValueError as error:  # not TOML, or a number of thousands of digits
-        raise InputError(f"{path} is not TOML: {error}") from None
+        raise InputError(f"{path} is not TOML: {shown(str(error), 200)}") from None
     except RecursionError:
         raise InputError(f"{path}: its tables or lists are nested too deeply") from None
 
@@ -150,7 +150,7 @@ def build(kind: type[T], fields: Mapping[str, Any], place: str) -> T:
     declared = {field.name: field for field in dataclasses.fields(typing.cast("Any", kind))}
     for name in fields:
         if name not in declared:
-            raise InputError(f"{place}: unknown field {name!r}; valid ones are {', '.join(declared)}")
+            raise InputError(f"{place}: unknown field {_told(name)}; valid ones are {', '.join(declared)}")
     values = {
         name: _typed(value, hints[name], f"{place}, field {name}")
         for name, value in fields.items()
@@ -168,14 +168,24 @@ def build(kind: type[T], fields: Mapping[str, Any], place: str) -> T:
 def _typed(value: Any, hint: Any, place: str) -> Any:
     wanted = _base(hint)
     if type(value) is int and abs(value) > _MOST_INT:
-        raise InputError(f"{place}: a number of {len(str(abs(value)))} digits is too large")
+        raise InputError(f"{place}: {_told(value)} is too large")
     if wanted is float and type(value) is int:
         return float(value)
     if wanted is int and type(value) is float and value.is_integer():
         return int(value)  # TOML writes large numbers as 1e12
     if type(value) is not wanted:
-        raise InputError(f"{place}: {value!r} is not {_KINDS[wanted]}")
+        raise InputError(f"{place}: {_told(value)} is not {_KINDS[wanted]}")
     return value
+
+
+def _told(value: Any) -> str:
+    """A value as it stands in a message, however large it is."""
+    if type(value) is int and abs(value) > _MOST_INT:
+        return f"a number of about {value.bit_length() * 3 // 10} digits"
+    try:
+        return shown(repr(value))
+    except ValueError:  # of such a number in a list
+        return f"a {type(value).__name__} of numbers of thousands of digits"
 
 
 def _base(hint: Any) -> type:

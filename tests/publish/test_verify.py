@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from mooncake_companion.cli import companion
 from mooncake_companion.errors import InputError
-from mooncake_companion.publish import chapters, figures
+from mooncake_companion.publish import chapters, figures, origins
 from mooncake_companion.publish.rerun import drawn_figures
 from mooncake_companion.publish.verify import verify
 
@@ -24,7 +24,7 @@ def exported(little_root, little, tmp_path, monkeypatch):
 def test_every_kind_says_what_made_it_and_is_the_same(exported, little_root):
     assert set(exported) == {"svg", "png", "pdf", "json", "csv"}
     for file in exported.values():
-        said = figures.origin(file)
+        said = origins.origin(file)
         assert said["figure"] == "little-line"
         assert said["chapter_parameters"] == {"points": 5, "label": "a"}
         assert said["trace_sha256"] == "0" * 64

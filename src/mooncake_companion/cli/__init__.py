@@ -1,5 +1,8 @@
 """The command `companion`: words to calls. Heavy imports happen inside the commands."""
 
+import errno
+import io
+import os
 import sys
 
 import click
@@ -12,7 +15,8 @@ from mooncake_companion.cli.scoreboard import scoreboard
 from mooncake_companion.cli.simulate import simulate
 from mooncake_companion.cli.sweep import sweep
 from mooncake_companion.cli.traces import traces
-from mooncake_companion.errors import CompanionError
+from mooncake_companion.datafiles import expanded
+from mooncake_companion.errors import CompanionError, InputError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -40,10 +44,14 @@ for command in (build, pdf, params, run, sweep, simulate, figures, scoreboard, t
     companion.add_command(command)
 
 
+_FOLDER_VARIABLES = ("MOONCAKE_TRACES", "MOONCAKE_CACHE")
+
+
 def main() -> None:
     """Run the command line; an error of ours becomes one line and its exit code."""
     try:
-        sys.exit(companion.main(standalone_mode=False))
+        _settle()
+        sys.exit(_run())
     except CompanionError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
@@ -54,6 +62,38 @@ def main() -> None:
         place = f"{error.filename}: " if error.filename else ""
         click.echo(f"error: {place}{error.strerror or error}", err=True)
         sys.exit(1)
+    except MemoryError:
+        click.echo(
+            "error: there is not enough memory for this; nothing half-written was left behind", err=True
+        )
+        sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; nothing half-written was left behind", err=True)
         sys.exit(1)
+
+
+def _run() -> int:
+    """Run a command, and see that all it wrote has arrived."""
+    code = companion.main(standalone_mode=False)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # What is still held back cannot be written at the interpreter's end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:  # as of `| head`
+            return 1
+        raise OSError(error.errno, error.strerror, "standard output") from None
+    return code or 0
+
+
+def _settle() -> None:
+    """Write whatever a name holds, and name folders so that they are found from any other."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    for variable in _FOLDER_VARIABLES:
+        if named := os.environ.get(variable):
+            try:
+                os.environ[variable] = str(expanded(named).absolute())
+            except InputError as error:
+                raise InputError(f"{variable}: {error}") from None

@@ -143,21 +143,34 @@ def cite(name: str | None, style: str) -> None:
 @figures.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--json", "as_json", is_flag=True, help="For programs: an object.")
+@click.option(
+    "-p",
+    "own",
+    nargs=2,
+    multiple=True,
+    type=(str, click.Path(path_type=Path)),
+    metavar="NAME PATH",
+    help="Where a trace, node or model of your own lies that FILE was made from; repeatable.",
+)
 @root_option
 @click.pass_context
-def verify(context: click.Context, file: Path, as_json: bool, root: Path | None) -> None:
+def verify(
+    context: click.Context, file: Path, as_json: bool, own: tuple[tuple[str, Path], ...], root: Path | None
+) -> None:
     """Make an exported FILE's figure anew, and say whether it is the same.
 
     Its chapter runs with the parameters that the file names, under the installed version. Says
-    `same` (exit code 0) or `different` (1), and what differs in version, data or values.
+    `same` (exit code 0) or `different` (1), and what differs in version, data or values. FILE has the
+    names and checksums of the files that it was made from; say where yours are.
 
     \b
     companion figures verify review/prefill-scheduling-ttft.pdf
+    companion figures verify mine.svg -p trace my-requests.jsonl
     """  # noqa: D301 - \b is for click
     from mooncake_companion.publish.project import find_root
     from mooncake_companion.publish.verify import verify as compare
 
-    verdict = compare(find_root(root), file)
+    verdict = compare(find_root(root), file, dict(own))
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(verdict), indent=1, ensure_ascii=False))
     else:

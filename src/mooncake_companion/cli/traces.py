@@ -226,8 +226,11 @@ def convert_(
     companion traces convert burstgpt BurstGPT_1.csv burst.jsonl --requests 10000
     companion traces convert bailian qwen_traceA_blksz_16.jsonl qwen.jsonl --block-tokens 16
     """  # noqa: D301 - \b is for click
+    from mooncake_companion.datafiles import is_there
     from mooncake_companion.traces import FORMATS, convert, write_jsonl
 
+    if is_there(target) and is_there(source) and target.samefile(source):
+        raise InputError(f"{target} is IN and OUT; name another file for OUT, so that IN stays what it is")
     done = convert(format, source, block_tokens=block_tokens, requests=requests)
     write_jsonl(done.trace, target)
     told = {

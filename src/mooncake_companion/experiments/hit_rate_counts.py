@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported
-from mooncake_companion.datafiles import data_path
+from mooncake_companion.datafiles import read_csv
 from mooncake_companion.experiments import cache_capacity
 from mooncake_companion.experiments.paper_traces import available, provenance
 from mooncake_companion.parameters import check, parameter
@@ -48,7 +48,7 @@ def asked() -> pd.DataFrame:
         Columns: ``capacity_blocks`` (infinite: room for all), ``found_ratio``, ``table_ratio``,
         ``needed_points`` (table less found, in percentage points).
     """
-    found = pd.read_csv(data_path("questions", "issue_4020.csv"))
+    found = read_csv("questions", "issue_4020.csv")
     table_ids = ["inf" if np.isinf(c) else f"{c:.0f}" for c in found["capacity_blocks"]]
     table = found.rename(columns={"hit_ratio": "found_ratio"}).assign(
         table_ratio=[reported.claim(f"arxiv.table1.lrucache.{name}") for name in table_ids]

@@ -44,7 +44,7 @@ class Params:
 
     def __post_init__(self) -> None:
         check(self)
-        self._as_scheduling()  # refuses a split that leaves no node to decode
+        self.cluster(100)  # refuses a split that leaves no node to decode, a model that does not fit
 
     def _as_scheduling(self, **changed: float) -> prefill_scheduling.Params:
         return prefill_scheduling.Params(**(dataclasses.asdict(self) | changed))

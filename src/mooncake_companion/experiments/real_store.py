@@ -4,11 +4,9 @@
 writes ``data/recorded/real_store.json``; it takes about four minutes.
 """
 
-import json
-
 import pandas as pd
 
-from mooncake_companion.datafiles import data_path
+from mooncake_companion.datafiles import read_json
 
 REAL, STORE_RULE = "Real Mooncake Store", "Model of its rule"
 LRU, LRU_AT_WATERMARK = "LRU", "LRU at 0.9 of the capacity"
@@ -31,7 +29,7 @@ def recorded() -> pd.DataFrame:
         ``hits`` (leading blocks found), ``hit_ratio`` (share of all blocks asked for), ``points``
         (difference to the real store, in percentage points).
     """
-    record = json.loads(data_path("recorded", "real_store.json").read_text("utf-8"))
+    record = read_json("recorded", "real_store.json")
     rows = [
         {
             "cache": cache,
@@ -65,7 +63,7 @@ def agreement() -> dict[str, float]:
         all), ``requests_compared`` and ``requests_alike`` (over all replays), ``lru_points``
         (LRU's greatest difference), ``infinite_ratio`` (hit ratio of a cache without end).
     """
-    record = json.loads(data_path("recorded", "real_store.json").read_text("utf-8"))
+    record = read_json("recorded", "real_store.json")
     rows, table = record["rows"], recorded()
     return {
         "replays": len(rows),

@@ -13,7 +13,6 @@ import json
 import math
 import platform
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -25,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported, traces
-from mooncake_companion.datafiles import cache_path, data_path, replacing
+from mooncake_companion.datafiles import cache_path, data_path, read_toml, replacing
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.traces.sources import STANDIN
 
@@ -110,7 +109,7 @@ class Outcome:
 
 def load_rules() -> tuple[Rule, ...]:
     """All rules of ``data/scoreboard.toml``, in its order."""
-    table = tomllib.loads(data_path("scoreboard.toml").read_text("utf-8"))
+    table = read_toml("scoreboard.toml")
     return tuple(Rule(**{**row, "claims": tuple(row["claims"])}) for row in table["rule"])
 
 
@@ -441,9 +440,9 @@ def _cache_file(name: str) -> Path:
 def _kept_outcome(name: str, fingerprint: str) -> Outcome | None:
     try:
         kept = json.loads(_cache_file(name).read_text("utf-8"))
-    except (OSError, ValueError):
+        return Outcome(**kept["outcome"]) if kept["fingerprint"] == fingerprint else None
+    except (OSError, ValueError, KeyError, TypeError):  # nothing is kept, or something else
         return None
-    return Outcome(**kept["outcome"]) if kept.get("fingerprint") == fingerprint else None
 
 
 def _keep(name: str, fingerprint: str, outcome: Outcome) -> None:
@@ -493,5 +492,5 @@ def _trace_source(name: str, digest: str) -> str:
 
 def _fitted_on() -> list[str]:
     """For each fitted constant, what it was fitted on; one that is only stated is not fitted."""
-    constants = tomllib.loads(data_path("calibration.toml").read_text("utf-8"))
+    constants = read_toml("calibration.toml")
     return [constant["fitted_on"] for constant in constants.values() if "fitted_on" in constant]

@@ -1,13 +1,12 @@
 """What the model was compared with, how often, and what was found: the table of the validation chapter."""
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from mooncake_companion.datafiles import data_path
+from mooncake_companion.datafiles import read_json
 from mooncake_companion.experiments import measured_costs, queueing_theory, real_store
 from mooncake_companion.parameters import check, parameter
 
@@ -50,7 +49,7 @@ class Params:
 
 def recorded() -> dict[str, Any]:
     """What ``python -m benchmarks.agreement`` wrote: ``rows``, ``packages``, and what made it."""
-    found: dict[str, Any] = json.loads(data_path("recorded", "agreement.json").read_text("utf-8"))
+    found: dict[str, Any] = read_json("recorded", "agreement.json")
     return found
 
 

@@ -2,13 +2,14 @@
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from mooncake_companion.costs import load_calibration
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
     deployment_timeline,
@@ -24,7 +25,10 @@ from mooncake_companion.experiments import (
     workloads,
     your_cluster,
 )
-from mooncake_companion.parameters import Parameter, describe
+from mooncake_companion.hardware import load_node
+from mooncake_companion.llm import load_model
+from mooncake_companion.parameters import Parameter, Value, describe
+from mooncake_companion.simulator.cluster import Deployment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,23 @@ class Chapter:
         if found is None:
             raise InputError(f"chapter {self.name} has no table to sweep; run it with `companion run`")
         return found
+
+    def build(self, values: Mapping[str, Value]) -> Any:
+        """The chapter's `Params` of these values, seen to be fit before anything runs.
+
+        Raises
+        ------
+        InputError
+            For values that do not go together; so if the model does not fit on the node.
+        """
+        params = self.params(**values)
+        node, model = getattr(params, "node", None), getattr(params, "model", None)
+        if isinstance(node, str) and isinstance(model, str):
+            deployment = Deployment(
+                node=load_node(node), model=load_model(model), calibration=load_calibration()
+            )
+            deployment.require_fit()
+        return params
 
     def notebook(self, root: Path) -> Path:
         """Path of the chapter's text notebook in a checkout."""

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from mooncake_companion import __version__
-from mooncake_companion.datafiles import data_path
+from mooncake_companion.datafiles import read_json
 from mooncake_companion.publish.registry import Figure
 
 Item = dict[str, Any]
@@ -29,7 +29,7 @@ _RIS_KINDS = {"paper-conference": "CPAPER", "report": "RPRT", "software": "COMP"
 
 @cache
 def _known() -> dict[str, Item]:
-    items = json.loads(data_path("citations.json").read_text("utf-8"))
+    items = read_json("citations.json")
     return {item["id"]: item for item in items}
 
 

@@ -1,7 +1,7 @@
 """Files of one figure: SVG, PNG, PDF, its specification (JSON) and its table (CSV).
 
 The same specification always gives the same bytes. Each file carries what made it, or, as a CSV has
-no place for that, has it beside it; `origin` reads it back.
+no place for that, has it beside it; `origins` reads it back.
 """
 
 import copy
@@ -21,7 +21,7 @@ import vl_convert
 
 from mooncake_companion import __version__
 from mooncake_companion.datafiles import replacing
-from mooncake_companion.errors import InputError
+from mooncake_companion.publish.origins import KEYWORD
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -35,11 +35,16 @@ KINDS = {"svg": "SVG", "png": "PNG", "csv": "data (CSV)", "json": "specification
 _PNG_SCALE = 2
 _GENERATED_ID = re.compile(r"\b(clip|gradient_|pattern_)(\d+)\b")
 _PNG_SIGNATURE_AND_HEADER_BYTES = 8 + 25
-_KEYWORD = "provenance"
-_SVG_ORIGIN = re.compile(r"<metadata>(.*?)</metadata>", re.DOTALL)
 
 
-def stamped(spec: Spec, *, chapter: str, parameters: Mapping[str, Any], commit: str | None = None) -> Spec:
+def stamped(
+    spec: Spec,
+    *,
+    chapter: str,
+    parameters: Mapping[str, Any],
+    commit: str | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Spec:
     """A copy of a figure that says all that is needed to make it again.
 
     Parameters
@@ -52,6 +57,8 @@ def stamped(spec: Spec, *, chapter: str, parameters: Mapping[str, Any], commit: 
         All parameters of the chapter, defaults included.
     commit : str, optional
         Of the checkout.
+    files : mapping, optional
+        SHA-256 of the files of one's own among the parameters, which are there by name alone.
     """
     result = copy.deepcopy(spec)
     said = result.setdefault("usermeta", {}).setdefault("companion", {})
@@ -63,6 +70,8 @@ def stamped(spec: Spec, *, chapter: str, parameters: Mapping[str, Any], commit: 
     }
     if commit is not None:
         said["commit"] = commit
+    if files:
+        said["files_sha256"] = dict(files)
     return result
 
 
@@ -110,7 +119,7 @@ def to_svg(spec: Spec) -> str:
 def to_png(spec: Spec) -> bytes:
     """Draw the figure as PNG, with its provenance in a text chunk."""
     drawn = vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE_VERSION, scale=_PNG_SCALE)
-    chunk = f"iTXt{_KEYWORD}\0\0\0\0\0{provenance_text(spec)}".encode()
+    chunk = f"iTXt{KEYWORD}\0\0\0\0\0{provenance_text(spec)}".encode()
     framed = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
     split = _PNG_SIGNATURE_AND_HEADER_BYTES
     return drawn[:split] + framed + drawn[split:]
@@ -125,7 +134,7 @@ def to_pdf(spec: Spec) -> bytes:
     _sort_keys(page, set())  # the exporter leaves them in another order each time
     writer = pypdf.PdfWriter()
     writer.add_page(page)
-    writer.add_metadata({"/Title": spec["name"], f"/{_KEYWORD}": provenance_text(spec)})
+    writer.add_metadata({"/Title": spec["name"], f"/{KEYWORD}": provenance_text(spec)})
     written = io.BytesIO()
     writer.write(written)
     return written.getvalue()
@@ -196,81 +205,6 @@ WRITERS: dict[str, Callable[[Spec], str | bytes]] = {
     "csv": to_csv,
 }
 """What makes each kind of file."""
-
-
-# --- what a file says of itself ---------------------------------------------------------------
-
-
-def origin(file: Path) -> dict[str, Any]:
-    """Read what made a figure's file: its id under ``figure``, and its provenance.
-
-    Raises
-    ------
-    InputError
-        If the file is of no known kind, or says nothing; the message says what was looked for.
-    """
-    readers = {
-        ".svg": _svg_origin,
-        ".png": _png_origin,
-        ".pdf": _pdf_origin,
-        ".json": _json_origin,
-        ".csv": _csv_origin,
-    }
-    if file.suffix not in readers:
-        raise InputError(f"{file}: no figure of this book; expected a file ending in {', '.join(readers)}")
-    try:
-        text = readers[file.suffix](file)
-        found = json.loads(text)
-    except OSError as error:
-        raise InputError(f"{error.filename or file}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
-        raise InputError(f"{file}: holds no provenance that can be read ({error})") from None
-    if not isinstance(found, dict) or not isinstance(found.get("figure"), str):
-        raise InputError(f"{file}: its provenance names no figure; it was not exported from this book")
-    return found
-
-
-def _svg_origin(file: Path) -> str:
-    found = _SVG_ORIGIN.search(file.read_text("utf-8"))
-    if found is None:
-        raise ValueError("no <metadata>")
-    return found[1].replace("&lt;", "<").replace("&amp;", "&")
-
-
-def _png_origin(file: Path) -> str:
-    for kind, body in _png_chunks(file.read_bytes()):
-        keyword, _, text = body.partition(b"\0")
-        if kind == b"iTXt" and keyword == _KEYWORD.encode():
-            return text[4:].decode()
-    raise ValueError(f"no text chunk {_KEYWORD!r}")
-
-
-def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
-        raise ValueError("not a PNG")
-    at = 8
-    while at < len(content):
-        (size,) = struct.unpack_from(">I", content, at)
-        yield content[at + 4 : at + 8], content[at + 8 : at + 8 + size]
-        at += 12 + size
-
-
-def _pdf_origin(file: Path) -> str:
-    import pypdf
-
-    try:
-        said = pypdf.PdfReader(file).metadata
-        return str(said[f"/{_KEYWORD}"] if said else "")
-    except pypdf.errors.PyPdfError as error:
-        raise ValueError(str(error)) from None
-
-
-def _json_origin(file: Path) -> str:
-    return provenance_text(json.loads(file.read_text("utf-8")))
-
-
-def _csv_origin(file: Path) -> str:
-    return Path(f"{file}.json").read_text("utf-8")
 
 
 def _inline_tables(view: Spec) -> Iterator[Rows]:

@@ -1,5 +1,6 @@
 """The parameters that a user gives: presets, a YAML file and single values, the later over the earlier."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,15 @@ from typing import Any
 import yaml
 
 from mooncake_companion import presets
-from mooncake_companion.errors import InputError
+from mooncake_companion.datafiles import read_text
+from mooncake_companion.errors import InputError, shown
 from mooncake_companion.hardware import load_nodes
 from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import Value, describe, parse
+
+_MOST_BYTES = 100_000
+_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
+"""A number such as 1e12, which YAML 1.1 takes for a word as it lacks the point or the sign."""
 
 
 def gather(
@@ -62,16 +68,57 @@ def _of_preset(params: type, preset: str) -> dict[str, Value]:
     return _checked(params, {**files, **tables.get("cluster", {})}, preset)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML without what a file of names and values needs not: aliases, and names that come twice."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                "an alias (*) has no place here",
+                self.peek_event().start_mark,  # type: ignore[no-untyped-call]
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        if len(found) < len(node.value):
+            names = [key.value for key, _ in node.value]
+            twice = next((name for name in names if names.count(name) > 1), names[0])
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{shown(str(twice))!r} stands there twice", node.start_mark
+            )
+        return found
+
+
 def _read_yaml(file: Path) -> dict[str, Any]:
+    text = read_text(file, most_bytes=_MOST_BYTES)
     try:
-        found = yaml.safe_load(file.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
+        found = yaml.load(text, _Loader)
+    except RecursionError:
+        raise InputError(f"{file}: not names and values: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
+        # PyYAML lets through what Python says of a date such as 2001-99-99, or of an unfit tag.
+        raise InputError(f"{file}: not YAML: {shown(_what(error), 300)}") from None
     if not isinstance(found, dict):
-        raise InputError(f"{file}: expected lines like `prefill_nodes: 6`, got {type(found).__name__}")
-    return found
+        kind = "nothing" if found is None else type(found).__name__
+        raise InputError(f"{file}: expected lines like `prefill_nodes: 6`, got {kind}")
+    return {name: _number_if_any(value) for name, value in found.items()}
+
+
+def _what(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', error)}"
+
+
+def _number_if_any(value: Any) -> Any:
+    if not isinstance(value, str) or not _EXPONENT.fullmatch(value):
+        return value
+    number = float(value)
+    return int(number) if number.is_integer() else number
 
 
 def _checked(params: type, given: Mapping[Any, Any], place: str) -> dict[str, Value]:
@@ -79,7 +126,8 @@ def _checked(params: type, given: Mapping[Any, Any], place: str) -> dict[str, Va
     values = {}
     for name, value in given.items():
         if name not in known:
-            raise InputError(f"{place}: this chapter has no parameter {name!r}; it has {', '.join(known)}")
+            told = shown(repr(name)) if isinstance(name, str) else f"of type {type(name).__name__}"
+            raise InputError(f"{place}: this chapter has no parameter {told}; it has {', '.join(known)}")
         try:
             values[name] = known[name].validate(value)
         except InputError as error:

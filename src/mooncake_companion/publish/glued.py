@@ -54,7 +54,7 @@ def published_numbers(root: Path, chapter: str, name: str) -> dict[str, float] |
         executed = json.loads((built / f"{name}.ipynb").read_text("utf-8"))
         glued = json.loads((built / f"{name}.glue.json").read_text("utf-8"))
         its_stamp = executed["metadata"]["kernelspec"][STAMP]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     parts = split(chapter)
     if parts is None or _code(executed["cells"]) != _code(jupytext.reads(chapter, "md:myst").cells):

@@ -1,12 +1,12 @@
 """The register of figures, and the map from the papers to the book."""
 
 import csv
-import tomllib
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-from mooncake_companion.datafiles import data_path
-from mooncake_companion.errors import InputError
+from mooncake_companion.datafiles import data_path, read_toml
+from mooncake_companion.errors import CompanionError, InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +69,21 @@ class Place:
 @cache
 def figures() -> dict[str, Figure]:
     """All figures by id, in the order of the register."""
-    table = tomllib.loads(data_path("figures.toml").read_text("utf-8"))
-    return {
-        name: Figure(
+    table = read_toml("figures.toml")
+    return {name: _figure(name, row) for name, row in table.items()}
+
+
+def _figure(name: str, row: Any) -> Figure:
+    try:
+        return Figure(
             id=name,
             title=row["title"],
             chapter=row["chapter"],
             places=tuple(row["places"]),
             since=row["since"],
         )
-        for name, row in table.items()
-    }
+    except (KeyError, TypeError) as error:
+        raise CompanionError(f"data/figures.toml, table [{name}]: no right {error}") from None
 
 
 def figure(name: str) -> Figure:

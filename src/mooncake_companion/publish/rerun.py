@@ -26,15 +26,16 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from mooncake_companion import traces
 from mooncake_companion.charts.theme import MIME
-from mooncake_companion.datafiles import cache_path, replacing, writable_folder
+from mooncake_companion.datafiles import cache_path, replacing, writable_folder, writing
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.parameters import Value, describe
-from mooncake_companion.publish import figures, provenance
+from mooncake_companion.publish import figures, own_files, provenance
 from mooncake_companion.publish.build import run_jupyter_book
 from mooncake_companion.publish.chapters import Chapter
 from mooncake_companion.publish.dependencies import content_hash, dependencies
 from mooncake_companion.publish.glued import numbers, published_numbers
 from mooncake_companion.publish.kernel import KERNEL_NAME, use_this_interpreter
+from mooncake_companion.publish.sweep_plan import replayed
 
 Notebook = nbformat.NotebookNode
 
@@ -54,10 +55,6 @@ class Change(NamedTuple):
     def percent(self) -> float:
         """By how much it changed, in per cent of what is published; infinite from zero."""
         return 100 * (self.now - self.published) / abs(self.published) if self.published else float("inf")
-
-
-_MAY_BE_FILES = ("trace", "node", "model")
-"""Parameters whose value may be the path of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,23 +100,23 @@ def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *
     _require_replaceable(out)
     values = _checked(chapter, given)
     writable_folder(out.parent)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+    with writing(out), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         made = Path(scratch, "made")
         (made / "figures").mkdir(parents=True)
         everything = _with_defaults(chapter, values)
-        notebook = _execute(root, chapter, values, Path(scratch))
-        _stamp(notebook, chapter, everything, provenance.commit(root))
+        notebook = _executed(root, chapter, values, Path(scratch))
         _write_notebook(notebook, made / "notebook.ipynb")
         specs = _specs(notebook)
         for spec in specs:
             figures.write_figure(spec, made / "figures")
         origins = [figures.provenance(spec) for spec in specs]
         recorded = provenance.record(root, chapter.name, everything, origins)
+        recorded["parameters"] = own_files.values_by_name(everything)
         made.joinpath(_RECORD).write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", "utf-8")
         changes = _changes(root, chapter, everything, notebook)
         _write_changes(changes, made / "changes.csv")
         if html:
-            told = _told(chapter, values, changes, notebook, _book_url(root))
+            told = _told(chapter, own_files.values_by_name(values), changes, notebook, _book_url(root))
             _write_page(root, chapter, told, Path(scratch, "site"), made / "html")
         _replace(out, made, Path(scratch, "earlier"))
     page = out / "html" / f"{chapter.name}.html" if html else None
@@ -138,8 +135,7 @@ def drawn_figures(root: Path, chapter: Chapter, given: Mapping[str, Value]) -> d
     """
     values = _checked(chapter, given)
     with tempfile.TemporaryDirectory() as scratch:
-        notebook = _execute(root, chapter, values, Path(scratch))
-    _stamp(notebook, chapter, _with_defaults(chapter, values), provenance.commit(root))
+        notebook = _executed(root, chapter, values, Path(scratch))
     return {spec["name"]: spec for spec in _specs(notebook)}
 
 
@@ -148,14 +144,11 @@ def drawn_figures(root: Path, chapter: Chapter, given: Mapping[str, Value]) -> d
 
 def _checked(chapter: Chapter, given: Mapping[str, Value]) -> dict[str, Value]:
     """See that the values go together, and have the trace at hand before anything runs."""
-    values = dict(given)
-    for name in _MAY_BE_FILES:
-        value = values.get(name, "")
-        if isinstance(value, str) and Path(value).is_file():
-            values[name] = str(Path(value).resolve())  # the chapter runs in another folder
-    params = chapter.params(**values)
-    if hasattr(params, "trace"):
-        traces.load(params.trace, block_tokens=getattr(params, "block_tokens", traces.BLOCK_TOKENS))
+    values = own_files.absolute(given)  # the chapter runs in another folder
+    params = chapter.build(values)
+    everything = {declared.name: getattr(params, declared.name) for declared in chapter.parameters}
+    for trace, block_tokens in replayed(everything):
+        traces.load(trace, block_tokens=block_tokens)
     return values
 
 
@@ -173,6 +166,23 @@ def read_notebook(path: Path) -> Notebook:
     notebook: Notebook = jupytext.read(path)
     notebook.metadata.pop("jupytext", None)
     notebook.metadata.kernelspec = {"name": KERNEL_NAME, "display_name": "Python 3", "language": "python"}
+    return notebook
+
+
+def _executed(root: Path, chapter: Chapter, values: Mapping[str, Value], scratch: Path) -> Notebook:
+    """The chapter as it ran, its figures stamped; files of the user's own are told by name."""
+    notebook = _execute(root, chapter, values, scratch)
+    everything = _with_defaults(chapter, values)
+    files = own_files.among(everything)
+    own_files.told_by_name(notebook, files.values())
+    checksums = {name: own_files.sha256(path) for name, path in files.items()}
+    _stamp(
+        notebook,
+        chapter=chapter.name,
+        parameters=own_files.values_by_name(everything),
+        commit=provenance.commit(root),
+        files=checksums,
+    )
     return notebook
 
 
@@ -234,12 +244,10 @@ def _write_notebook(notebook: Notebook, path: Path) -> None:
     path.write_text(nbformat.writes(notebook), "utf-8")  # type: ignore[no-untyped-call]
 
 
-def _stamp(notebook: Notebook, chapter: Chapter, parameters: Mapping[str, Value], commit: str | None) -> None:
-    """Have every figure of an executed notebook say what made it."""
+def _stamp(notebook: Notebook, **made_by: Any) -> None:
+    """Have every figure of an executed notebook say what made it, as `figures.stamped` puts it."""
     for output in _figure_outputs(notebook):
-        output.data[MIME] = figures.stamped(
-            output.data[MIME], chapter=chapter.name, parameters=parameters, commit=commit
-        )
+        output.data[MIME] = figures.stamped(output.data[MIME], **made_by)
 
 
 def _figure_outputs(notebook: Notebook) -> Iterator[Any]:
@@ -273,13 +281,22 @@ def _run_with_own_values(root: Path, chapter: Chapter, text: str) -> dict[str, f
     """What the chapter says with its own values; run once, and kept until what it depends on changes."""
     stamp = content_hash(root, dependencies(text, root), f"{text}{traces.sources_fingerprint()}")
     kept = cache_path("published", f"{chapter.name}-{stamp}.json")
-    if not kept.exists():
+    if (read := _kept_numbers(kept)) is None:
         with tempfile.TemporaryDirectory() as scratch:
-            found = numbers(_outputs(_execute(root, chapter, {}, Path(scratch))))
+            read = numbers(_outputs(_execute(root, chapter, {}, Path(scratch))))
         with replacing(kept) as part:
-            part.write_text(json.dumps(found), "utf-8")
-    read: dict[str, float] = json.loads(kept.read_text("utf-8"))
+            part.write_text(json.dumps(read), "utf-8")
     return read
+
+
+def _kept_numbers(kept: Path) -> dict[str, float] | None:
+    """What was kept; None if nothing was, or something else lies there."""
+    try:
+        read = json.loads(kept.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    right = isinstance(read, dict) and all(isinstance(each, (int, float)) for each in read.values())
+    return read if right else None
 
 
 def _outputs(notebook: Notebook) -> Iterator[Any]:

@@ -10,16 +10,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 from tqdm import tqdm
 
 from mooncake_companion.charts import sweep as chart
-from mooncake_companion.datafiles import replacing
-from mooncake_companion.errors import CompanionError, InputError
+from mooncake_companion.datafiles import read_text, replacing, require_plain_file, writable_folder
+from mooncake_companion.errors import CompanionError, InputError, shown
 from mooncake_companion.parameters import Value
-from mooncake_companion.publish import figures, provenance
+from mooncake_companion.publish import figures, own_files, provenance
 from mooncake_companion.publish.sweep_plan import Plan, difference
 from mooncake_companion.publish.sweep_workers import Result, Workers, calls
 
@@ -33,6 +33,7 @@ PREFIX = "param_"
 
 _RECORD = "sweep.json"
 _LOCK = ".lock"
+_ANEW = "name another folder, or remove this one and sweep anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +169,8 @@ def _locked(out: Path) -> Iterator[None]:
             raise InputError(
                 f"--out {out}: holds something other than a sweep; name another folder or empty this one"
             )
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / _LOCK).open("a") as file:
+    writable_folder(out)
+    with _opened(out / _LOCK) as file:
         try:
             if sys.platform == "win32":
                 msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -182,19 +183,64 @@ def _locked(out: Path) -> Iterator[None]:
         yield
 
 
+def _opened(lock: Path) -> TextIO:
+    try:
+        return lock.open("a")
+    except OSError as error:
+        raise InputError(f"cannot write {lock}: {error.strerror or error}") from None
+
+
 def _take(out: Path, plan: Plan) -> None:
-    """Make the folder this sweep's, or see that it is."""
+    """Make the folder this sweep's, or see that it is, with all the points that it has."""
     record = out / _RECORD
     now = json.loads(json.dumps(plan.record()))
     if record.exists():
-        if told := difference(json.loads(record.read_text("utf-8")), now):
+        if told := difference(_read_object(record), now):
             raise InputError(
                 f"--out {out}: holds another sweep: {told}; name another folder or remove this one"
             )
     else:
         _write_json(record, now)
     for folder in ("points", "failed"):
-        (out / folder).mkdir(exist_ok=True)
+        writable_folder(out / folder)
+    for number in range(len(plan.points)):
+        if _part(out, number).exists():
+            _require_point(plan, number, _part(out, number))
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        told = getattr(error, "msg", "it is nested too deeply")
+        raise InputError(f"{path} is not JSON: {told}; {_ANEW}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: expected an object, got {type(found).__name__}; {_ANEW}")
+    return found
+
+
+def _require_point(plan: Plan, number: int, part: Path) -> None:
+    """See that a file from an earlier run is what this run would have written there."""
+    import pyarrow.parquet
+
+    expected = _values(plan, number)
+    anew = "remove it, and the same command works the point out again"
+    try:
+        require_plain_file(part)
+        file = pyarrow.parquet.ParquetFile(part)
+        named = [column for column in expected if column in file.schema_arrow.names]
+        table = file.read(columns=named)
+    except (OSError, ValueError, KeyError, NotImplementedError) as error:  # PyArrow's are such
+        told = shown(str(error).strip().partition("\n")[0], 120)
+        raise InputError(f"{part} is not a table of point {number} ({told}); {anew}") from None
+    for column, value in expected.items():
+        if column not in named:
+            raise InputError(f"{part}: has no column {column}; {anew}")
+        if wrong := [each for each in table[column].to_pylist() if each != value]:
+            got = shown(repr(wrong[0]))
+            raise InputError(f"{part}, column {column}: got {got}; expected {value!r}; {anew}")
 
 
 def _part(out: Path, number: int) -> Path:
@@ -249,15 +295,19 @@ def _keep(plan: Plan, out: Path, number: int, result: Result) -> None:
 
 def _with_point(plan: Plan, number: int, table: pd.DataFrame) -> pd.DataFrame:
     """Put the point's number and values before the columns of its table."""
-    values = {"point": number} | {PREFIX + name: value for name, value in plan.points[number].items()}
-    return pd.concat([pd.DataFrame(values, index=table.index), table], axis=1)
+    return pd.concat([pd.DataFrame(_values(plan, number), index=table.index), table], axis=1)
+
+
+def _values(plan: Plan, number: int) -> dict[str, Value]:
+    """The point's number and values, as columns."""
+    told = own_files.values_by_name(plan.points[number])
+    return {"point": number} | {PREFIX + name: value for name, value in told.items()}
 
 
 def _failures(plan: Plan, out: Path) -> Iterator[Failure]:
     for number, point in enumerate(plan.points):
-        if (note := _note(out, number)).exists():
-            error = json.loads(note.read_text("utf-8"))["error"]
-            yield Failure(point=number, parameters=point, error=error)
+        if not _part(out, number).exists() and (note := _note(out, number)).exists():
+            yield Failure(point=number, parameters=point, error=str(_read_object(note).get("error")))
 
 
 def _joined(plan: Plan, out: Path) -> pd.DataFrame | None:
@@ -266,8 +316,16 @@ def _joined(plan: Plan, out: Path) -> pd.DataFrame | None:
     if not parts:
         return None
     table = pd.concat([pd.read_parquet(part, engine="pyarrow") for part in parts], ignore_index=True)
-    with replacing(out / "results.parquet") as temporary:
-        table.to_parquet(temporary, engine="pyarrow", index=False)
+    try:
+        with replacing(out / "results.parquet") as temporary:
+            table.to_parquet(temporary, engine="pyarrow", index=False)
+    except (TypeError, ValueError) as error:  # PyArrow's are both
+        if isinstance(error, CompanionError):
+            raise
+        told = shown(str(error), 200)
+        raise InputError(
+            f"{out / 'points'}: the tables do not fit together ({told}); remove those that were changed"
+        ) from None
     with replacing(out / "results.csv") as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")
     return table
@@ -275,12 +333,14 @@ def _joined(plan: Plan, out: Path) -> pd.DataFrame | None:
 
 def _provenance(plan: Plan, root: Path | None) -> dict[str, Any]:
     """What made the sweep, as a rerun says it; varied parameters stand below ``sweep``."""
-    replayed = plan.traces.items()
+    record = plan.record()
+    replayed = record["traces"].items()
     origins = (
         [{"trace": name, "trace_sha256": sha256} for name, sha256 in replayed] if len(replayed) == 1 else []
     )
-    recorded = provenance.record(root, plan.chapter.name, plan.fixed, origins)
-    return {**recorded, "sweep": plan.record()}
+    fixed = own_files.values_by_name(plan.fixed)
+    recorded = provenance.record(root, plan.chapter.name, fixed, origins)
+    return {**recorded, "sweep": record}
 
 
 # --- the chart --------------------------------------------------------------------------------
@@ -315,7 +375,7 @@ def _draw(plan: Plan, table: pd.DataFrame, out: Path, drawn: Drawn) -> Path:
     _require_known("--show", (drawn.quantity,) if drawn.quantity else (), quantities)
     shown.attrs["provenance"] = {
         "chapter": plan.chapter.name,
-        "parameters": plan.fixed,
+        "parameters": own_files.values_by_name(plan.fixed),
         "sweep": plan.record(),
     }
     spec = chart.over_parameters(
@@ -327,10 +387,11 @@ def _draw(plan: Plan, table: pd.DataFrame, out: Path, drawn: Drawn) -> Path:
         lines=plan.sample is None,
     ).to_dict()
     folder = out / "figures"
-    folder.mkdir(exist_ok=True)
+    writable_folder(folder)
     figures.write_figure(spec, folder)
     page = folder / f"{spec['name']}.html"
-    page.write_text(figures.to_html(spec), "utf-8")
+    with replacing(page) as part:
+        part.write_text(figures.to_html(spec), "utf-8")
     return page
 
 

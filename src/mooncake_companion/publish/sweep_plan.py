@@ -16,8 +16,9 @@ from scipy.stats import qmc
 import mooncake_companion
 from mooncake_companion import traces
 from mooncake_companion.datafiles import data_path
-from mooncake_companion.errors import InputError
+from mooncake_companion.errors import InputError, shown
 from mooncake_companion.parameters import Parameter, Value, describe
+from mooncake_companion.publish import own_files
 from mooncake_companion.publish.chapters import Chapter
 
 MOST_POINTS = 100_000
@@ -96,15 +97,20 @@ class Plan:
         return {name: value for name, value in values.items() if name not in varied}
 
     def record(self) -> dict[str, Any]:
-        """What makes this sweep this one: points of a sweep with an equal record are equal."""
+        """What makes this sweep this one: points of a sweep with an equal record are equal.
+
+        Files of one's own are there by name, with their checksum.
+        """
+        points = [own_files.values_by_name(point) for point in self.points]
+        files = {path for point in self.points for path in own_files.among(point).values()}
         return {
             "chapter": self.chapter.name,
             "parameters": {axis.parameter.name: axis.recorded for axis in self.axes},
             "sample": self.sample,
             "sample_seed": self.sample_seed,
             "points": len(self.points),
-            "points_sha256": hashlib.sha256(json.dumps(self.points).encode()).hexdigest(),
-            "traces": self.traces,
+            "points_sha256": hashlib.sha256(json.dumps(points).encode()).hexdigest(),
+            "traces": {own_files.told_by_name(trace, files): sha256 for trace, sha256 in self.traces.items()},
             "model_sha256": model_sha256(),
         }
 
@@ -136,7 +142,7 @@ def plan(
     names = [name for name, _ in given]
     for name in names:
         if name not in known:
-            raise InputError(f"unknown parameter {name!r}; valid ones are {', '.join(known)}")
+            raise InputError(f"unknown parameter {shown(repr(name))}; valid ones are {', '.join(known)}")
         if names.count(name) > 1:
             raise InputError(f"parameter {name}: given twice; put its values into one list, as in {name}=a,b")
     read = _grid_axis if sample is None else _sample_axis
@@ -147,7 +153,7 @@ def plan(
             f"as in -p {next(iter(known))}=START:STOP:STEP; `companion params {chapter.name}` lists them"
         )
     points = _grid(axes) if sample is None else _latin_hypercube(axes, sample, sample_seed)
-    points = [{name: _absolute(name, value) for name, value in point.items()} for point in points]
+    points = [own_files.absolute(point) for point in points]
     found = _checked(chapter, points)
     seed = None if sample is None else sample_seed
     return Plan(
@@ -172,9 +178,15 @@ def model_sha256() -> str:
     return digest.hexdigest()
 
 
-def trace_values(values: Mapping[str, Value]) -> list[str]:
-    """The traces among a chapter's parameters."""
-    return [value for name, value in values.items() if _is_trace(name) and isinstance(value, str) and value]
+def replayed(values: Mapping[str, Value]) -> list[tuple[str, int]]:
+    """The traces among a chapter's parameters, each with the tokens in its blocks."""
+    block_tokens = values.get("block_tokens", traces.BLOCK_TOKENS)
+    assert isinstance(block_tokens, int)
+    return [
+        (value, block_tokens if name == "trace" else traces.BLOCK_TOKENS)
+        for name, value in values.items()
+        if own_files.is_trace(name) and isinstance(value, str) and value
+    ]
 
 
 def told(point: Mapping[str, Value]) -> str:
@@ -192,18 +204,20 @@ def difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
             for name in [*before, *value]:
                 if before.get(name) != value.get(name):
                     return f"{name} is {_shown(before.get(name))} there and {_shown(value.get(name))} here"
-            return f"its parameters are in the order {', '.join(before)}"
+            return f"its parameters are in the order {shown(', '.join(before), 200)}"
         if key == "model_sha256":
             return "its points were made by another version of the model"
         if key == "traces":
             return "its points were made from other traces"
         if key == "points_sha256":
             return "its points were drawn by another version of SciPy"
-        return f"{key.replace('_', ' ')} is {before} there and {value} here"
+        return f"{key.replace('_', ' ')} is {shown(str(before))} there and {value} here"
     return ""
 
 
 def _shown(axis: Any) -> str:
+    if isinstance(axis, (str, int, float, bool)):
+        return shown(str(axis))
     match axis:
         case None:
             return "not given"
@@ -211,8 +225,10 @@ def _shown(axis: Any) -> str:
             return f"{low} to {high}"
         case [*values] if len(values) > _SHOWN_VALUES:
             return f"{', '.join(map(str, values[:3]))} … {values[-1]} ({len(values)} values)"
+        case [*values]:
+            return shown(", ".join(map(str, values)), 200)
         case _:
-            return ", ".join(map(str, axis))
+            return f"a value of type {type(axis).__name__}"
 
 
 # --- axes -------------------------------------------------------------------------------------
@@ -224,14 +240,18 @@ def _grid_axis(declared: Parameter, text: str) -> Axis:
         return _listed(declared, text)
     if len(parts) != 3:
         raise InputError(
-            f"parameter {declared.name}: {text!r} is not START:STOP:STEP; "
+            f"parameter {declared.name}: {shown(repr(text))} is not START:STOP:STEP; "
             "a range LOW:HIGH is for --sample, values are listed as a,b,c"
         )
     start, stop, step = (_number(declared, part) for part in parts)
     if step == 0 or (stop - start) / step < 0:
-        raise InputError(f"parameter {declared.name}: {text!r} never ends; STEP must lead from START to STOP")
+        raise InputError(
+            f"parameter {declared.name}: {shown(repr(text))} never ends; STEP must lead from START to STOP"
+        )
     if (count := int((stop - start) / step) + 1) > MOST_POINTS:
-        raise InputError(f"parameter {declared.name}: {text!r} has {count} values; the most is {MOST_POINTS}")
+        raise InputError(
+            f"parameter {declared.name}: {shown(repr(text))} has more values than {MOST_POINTS:,}"
+        )
     values = (declared.parse(f"{(start + number * step).normalize():f}") for number in range(count))
     return Axis(parameter=declared, values=tuple(values))
 
@@ -242,21 +262,25 @@ def _sample_axis(declared: Parameter, text: str) -> Axis:
         return _listed(declared, text)
     if len(parts) != 2:
         raise InputError(
-            f"parameter {declared.name}: {text!r} is not LOW:HIGH; START:STOP:STEP is for a grid, "
+            f"parameter {declared.name}: {shown(repr(text))} is not LOW:HIGH; START:STOP:STEP is for a grid, "
             "without --sample"
         )
     low, high = (declared.parse(part) for part in parts)
     assert isinstance(low, (int, float))
     assert isinstance(high, (int, float))
     if not low < high:
-        raise InputError(f"parameter {declared.name}: {text!r} is no range; LOW must be below HIGH")
+        raise InputError(
+            f"parameter {declared.name}: {shown(repr(text))} is no range; LOW must be below HIGH"
+        )
     return Axis(parameter=declared, low=low, high=high)
 
 
 def _listed(declared: Parameter, text: str) -> Axis:
     values = tuple(declared.parse(part.strip()) for part in text.split(","))
     if twice := [value for value in values if values.count(value) > 1]:
-        raise InputError(f"parameter {declared.name}: {twice[0]!r} stands twice in {text!r}")
+        raise InputError(
+            f"parameter {declared.name}: {shown(repr(twice[0]))} stands twice in {shown(repr(text))}"
+        )
     return Axis(parameter=declared, values=values)
 
 
@@ -266,8 +290,8 @@ def _number(declared: Parameter, text: str) -> Decimal:
         number = Decimal(text)
     except InvalidOperation:
         number = Decimal("nan")
-    if not number.is_finite():
-        raise InputError(f"parameter {declared.name}: {text!r} is not a number")
+    if not math.isfinite(float(number) if not number.is_snan() else math.nan):
+        raise InputError(f"parameter {declared.name}: {shown(repr(text))} is not a number")
     return number
 
 
@@ -296,24 +320,16 @@ def _require_few(points: int) -> None:
         raise InputError(f"the sweep has {points} points; the most is {MOST_POINTS}: use larger steps")
 
 
-def _absolute(name: str, value: Value) -> Value:
-    """Name a trace's file so that it is found from any folder."""
-    if _is_trace(name) and isinstance(value, str) and value and Path(value).is_file():
-        return str(Path(value).resolve())
-    return value
-
-
-def _is_trace(name: str) -> bool:
-    return name == "trace" or name.endswith("_trace")
-
-
 def _checked(chapter: Chapter, points: Sequence[Mapping[str, Value]]) -> dict[str, str]:
     """Build each point's `Params` and load each trace once; returns the traces' checksums."""
+    found: dict[tuple[str, int], str] = {}
+    defaults = {declared.name: declared.default for declared in describe(chapter.params)}
     for number, point in enumerate(points):
         try:
-            chapter.params(**point)
+            chapter.build(point)
+            for each in replayed({**defaults, **point}):
+                if each not in found:
+                    found[each] = traces.load(each[0], block_tokens=each[1]).sha256
         except InputError as error:
-            raise InputError(f"point {number} ({told(point)}): {error}") from None
-    defaults = {declared.name: declared.default for declared in describe(chapter.params)}
-    wanted = dict.fromkeys(trace for point in points for trace in trace_values({**defaults, **point}))
-    return {trace: traces.load(trace).sha256 for trace in wanted}
+            raise InputError(f"point {number} ({shown(told(point), 200)}): {error}") from None
+    return {trace: sha256 for (trace, _), sha256 in found.items()}

@@ -21,7 +21,7 @@ import pandas as pd
 
 from mooncake_companion import traces
 from mooncake_companion.errors import CompanionError
-from mooncake_companion.publish.sweep_plan import Plan, model_sha256, trace_values
+from mooncake_companion.publish.sweep_plan import Plan, model_sha256, replayed
 
 _CONNECT_S = 20
 _DIED = "its process died; the system kills what asks for more memory than there is"
@@ -44,6 +44,8 @@ class Result:
     details: str = ""
 
 
+Expected = tuple[str, int, str]
+"""A trace by its name or path, the tokens in its blocks, and its SHA-256."""
 Call = Callable[[], Result]
 Workers = Callable[[Mapping[int, Call]], Iterator[tuple[int, Result]]]
 """Works out numbered calls and gives their results as they come, each exactly once."""
@@ -56,14 +58,21 @@ def calls(plan: Plan, numbers: list[int]) -> dict[int, Call]:
     for number in numbers:
         params = plan.chapter.params(**plan.points[number])
         names = [declared.name for declared in plan.chapter.parameters]
-        used = trace_values({name: getattr(params, name) for name in names})
-        expected = tuple((name, plan.traces[name]) for name in used)
+        used = replayed({name: getattr(params, name) for name in names})
+        expected = tuple((name, block_tokens, plan.traces[name]) for name, block_tokens in used)
         made[number] = functools.partial(_work, plan.chapter.measure, params, model, expected)
     return made
 
 
+def traces_of(plan: Plan) -> tuple[Expected, ...]:
+    """The traces of all points: name or path, tokens in a block, SHA-256."""
+    defaults = {declared.name: declared.default for declared in plan.chapter.parameters}
+    wanted = dict.fromkeys(each for point in plan.points for each in replayed({**defaults, **point}))
+    return tuple((name, block_tokens, plan.traces[name]) for name, block_tokens in wanted)
+
+
 def _work(
-    measure: Callable[[Any], pd.DataFrame], params: Any, model: str, expected: tuple[tuple[str, str], ...]
+    measure: Callable[[Any], pd.DataFrame], params: Any, model: str, expected: tuple[Expected, ...]
 ) -> Result:
     try:
         require_same(model, expected)
@@ -82,7 +91,7 @@ def _failed(error: BaseException) -> Result:
 
 
 @functools.cache
-def require_same(model: str, expected: tuple[tuple[str, str], ...]) -> None:
+def require_same(model: str, expected: tuple[Expected, ...]) -> None:
     """See once in each process that it has the model and the traces of the one that started the sweep.
 
     Raises
@@ -92,8 +101,8 @@ def require_same(model: str, expected: tuple[tuple[str, str], ...]) -> None:
     """
     if model_sha256() != model:
         raise CompanionError("this worker has another version of the model; install the same one everywhere")
-    for name, sha256 in expected:
-        if traces.load(name).sha256 != sha256:
+    for name, block_tokens, sha256 in expected:
+        if traces.load(name, block_tokens=block_tokens).sha256 != sha256:
             raise CompanionError(
                 f"this worker has another trace for {name!r}, perhaps a stand-in; set MOONCAKE_TRACES there"
             )
@@ -209,7 +218,7 @@ def dask(address: str, plan: Plan) -> Workers:
         raise CompanionError(f"--dask {address}: no scheduler answers there ({error})") from None
     try:
         client.wait_for_workers(1, timeout=_CONNECT_S)
-        client.run(require_same, model_sha256(), tuple(plan.traces.items()))
+        client.run(require_same, model_sha256(), traces_of(plan))
     except TimeoutError:
         client.close()
         raise CompanionError(f"--dask {address}: the scheduler has no workers; start some") from None

@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import math
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -11,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from mooncake_companion import __version__
-from mooncake_companion.errors import CompanionError, InputError
+from mooncake_companion.datafiles import read_bytes, require_plain_file, unreadable
+from mooncake_companion.errors import CompanionError, InputError, shown
 from mooncake_companion.parameters import Value
-from mooncake_companion.publish import figures
+from mooncake_companion.publish import figures, origins, own_files
 from mooncake_companion.publish.chapters import Chapter, any_chapter
 from mooncake_companion.publish.rerun import drawn_figures
 
@@ -37,7 +40,7 @@ class Verdict:
     differences: tuple[str, ...]
 
 
-def verify(root: Path, file: Path) -> Verdict:
+def verify(root: Path, file: Path, own: Mapping[str, Path] | None = None) -> Verdict:
     """Run a figure's chapter again with the parameters that the file names, and compare.
 
     Parameters
@@ -46,23 +49,35 @@ def verify(root: Path, file: Path) -> Verdict:
         The checkout.
     file : Path
         An exported SVG, PNG, PDF, JSON or CSV; the latter with its ``.csv.json`` beside it.
+    own : mapping, optional
+        Where the files of one's own lie that it was made from, by parameter. It has their names and
+        checksums, and no path of it is followed.
 
     Raises
     ------
     InputError
-        If the file says nothing of what made it, or the book has no such chapter or parameters.
+        If the file says nothing of what made it, the book has no such chapter or parameters, or a file
+        that it was made from is not given or is another.
     CompanionError
         If the chapter fails, or no longer draws the figure.
     """
-    said = figures.origin(file)
-    name = said["figure"]
+    said = origins.origin(file)
     chapter, values = _made_by(root, file, said)
+    with tempfile.TemporaryDirectory() as folder:
+        values |= _given(file, said, values, own or {}, Path(folder))
+        return _compared(root, file, said, chapter, values)
+
+
+def _compared(
+    root: Path, file: Path, said: Mapping[str, Any], chapter: Chapter, values: Mapping[str, Value]
+) -> Verdict:
+    name = said["figure"]
     drawn = drawn_figures(root, chapter, values)
     if name not in drawn:
-        raise CompanionError(f"{file}: chapter {chapter.name} draws no figure {name!r} any more")
+        raise CompanionError(f"{file}: chapter {chapter.name} draws no figure {shown(name)!r} any more")
     anew = figures.provenance(drawn[name])
     differences = [
-        f"{title}: recorded {said.get(key)}, now {anew.get(key)}"
+        f"{title}: recorded {shown(str(said.get(key)), 64)}, now {anew.get(key)}"
         for key, title in (("companion_version", "version"), ("commit", "commit"), ("trace_sha256", "trace"))
         if said.get(key) not in (None, anew.get(key))
     ]
@@ -71,7 +86,7 @@ def verify(root: Path, file: Path) -> Verdict:
     if not values_same:
         differences.append(f"values: {_difference(file, drawn[name])}")
     made = figures.WRITERS[file.suffix[1:]](recorded)
-    drawing_same = file.read_bytes() == (made if isinstance(made, bytes) else made.encode())
+    drawing_same = read_bytes(file) == (made if isinstance(made, bytes) else made.encode())
     if values_same and not drawing_same:
         kind = "the table" if file.suffix == ".csv" else "the drawing"
         differences.append(f"{kind}: {_difference(file, drawn[name])}")
@@ -85,17 +100,62 @@ def _made_by(root: Path, file: Path, said: Mapping[str, Any]) -> tuple[Chapter, 
                 f"{file}: its provenance lacks {key}; exported by a version before {__version__}?"
             )
     if said["chapter"] not in {page.stem for page in (root / "book").glob("*.md")}:
-        raise InputError(f"{file}: this book has no chapter {said['chapter']!r}")
+        raise InputError(f"{file}: this book has no chapter {shown(said['chapter'])!r}")
     chapter = any_chapter(said["chapter"])
     known = {declared.name: declared for declared in chapter.parameters}
     given = said["chapter_parameters"]
     if unknown := given.keys() - known.keys():
-        raise InputError(f"{file}: chapter {chapter.name} has no parameter {', '.join(sorted(unknown))}")
-    return chapter, {name: known[name].validate(value) for name, value in given.items()}
+        told = ", ".join(map(shown, sorted(unknown)))
+        raise InputError(f"{file}: chapter {chapter.name} has no parameter {told}")
+    try:
+        return chapter, {name: known[name].validate(value) for name, value in given.items()}
+    except InputError as error:
+        raise InputError(f"{file}: its provenance: {error}") from None
+
+
+def _given(
+    file: Path, said: Mapping[str, Any], values: Mapping[str, Value], own: Mapping[str, Path], folder: Path
+) -> dict[str, Value]:
+    """The files that it was made from, under the names that they had then."""
+    wanted = {name: path.name for name, path in own_files.among(values).items()}
+    checksums = said.get("files_sha256")
+    found: dict[str, Value] = {}
+    for name, path in own.items():
+        if name not in wanted:
+            raise InputError(f"-p {name} {path}: {file} was not made from a file of one's own called so")
+    for name, called in wanted.items():
+        sha256 = checksums.get(name) if isinstance(checksums, dict) else None
+        if name not in own:
+            raise InputError(
+                f"{file}: was made from a file of one's own, {name} {shown(called)!r}"
+                f"{f', SHA-256 {sha256}' if isinstance(sha256, str) else ''}; say where it is: -p {name} PATH"
+            )
+        try:
+            require_plain_file(own[name])
+            got = own_files.sha256(own[name])
+        except (OSError, ValueError) as error:
+            raise unreadable(own[name], error) from None
+        if sha256 not in (None, got):
+            raise InputError(
+                f"-p {name} {own[name]}: not the file that {file} was made from; expected SHA-256 "
+                f"{shown(str(sha256), 64)}, got {got}"
+            )
+        target = folder / name / (called or "unnamed")
+        target.parent.mkdir()
+        shutil.copyfile(own[name], target)
+        found[name] = str(target)
+    return found
 
 
 def _difference(file: Path, anew: figures.Spec) -> str:
     """Say how far a file's values are from new ones, as far as the file holds values."""
+    try:
+        return _difference_of(file, anew)
+    except (ValueError, TypeError, AttributeError, RecursionError, csv.Error):
+        return "the file holds no table that can be read"
+
+
+def _difference_of(file: Path, anew: figures.Spec) -> str:
     rows = next(iter(figures.tables(anew)), [])
     match file.suffix:
         case ".json":
@@ -129,6 +189,6 @@ def _how_far(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> str:
 def _relative(one: Any, other: Any) -> float:
     try:
         before, after = float(one), float(other)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.inf
     return abs(after - before) / abs(after) if after else math.inf

@@ -9,13 +9,13 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from mooncake_companion.datafiles import data_path
+from mooncake_companion.datafiles import read_csv
 from mooncake_companion.errors import InputError
 
 
 @cache
 def _read(name: str) -> pd.DataFrame:
-    return pd.read_csv(data_path("reported", f"{name}.csv"))
+    return read_csv("reported", f"{name}.csv")
 
 
 def figure(name: str) -> pd.DataFrame:

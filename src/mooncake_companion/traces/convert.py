@@ -16,20 +16,23 @@ reused.
 import csv
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from mooncake_companion.errors import InputError
-from mooncake_companion.traces.read import LATEST_MS, LONGEST_TOKENS
+from mooncake_companion.errors import InputError, shown
+from mooncake_companion.traces.read import LATEST_MS, LONGEST_TOKENS, bounded_lines
 from mooncake_companion.traces.trace import BLOCK_TOKENS, Trace
 
 BAILIAN_BLOCK_TOKENS = 16
 
+_LONE_CR = re.compile(r"(?<=\r)(?!\n|\Z)")
 _LATEST_S = LATEST_MS // 1000
-_SHOWN_CHARACTERS = 60
+MOST_BLOCKS = 10**8
+"""A trace of more blocks is refused, as a few damaged lengths make one that fills the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,20 +140,35 @@ def convert(
             f"block_tokens: {block_tokens} is unfit; expected a multiple of {BAILIAN_BLOCK_TOKENS} for "
             "bailian, and at least 1"
         )
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = _READERS[kind](path, file, block_tokens)
-            read = list(itertools.islice(rows, requests))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text; is it compressed?") from None
+    rows = _READERS[kind](path, _text_lines(path), block_tokens)
+    read = list(_of_bounded_blocks(path, itertools.islice(rows, requests), block_tokens))
     kept = [row for row in read if row.input_tokens and row.output_tokens]
     if not kept:
         raise InputError(f"{path}: no row has a prompt and an answer")
     moved = sum(after.arrival_s < before.arrival_s for before, after in itertools.pairwise(kept))
     kept.sort(key=lambda row: row.arrival_s)
     return Conversion(_trace(kind, path, kept, block_tokens), len(read), len(read) - len(kept), moved)
+
+
+def _text_lines(path: Path) -> Iterator[str]:
+    for number, line in enumerate(bounded_lines(path), start=1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            _refuse(path, number, "", line[error.start :].decode("latin-1"), "UTF-8 text")
+        yield from _LONE_CR.split(text) if "\r" in text else (text,)
+
+
+def _of_bounded_blocks(path: Path, rows: Iterable[_Row], block_tokens: int) -> Iterator[_Row]:
+    blocks = 0
+    for number, row in enumerate(rows, start=1):
+        blocks += -(-row.input_tokens // block_tokens)
+        if blocks > MOST_BLOCKS:
+            raise InputError(
+                f"{path}: the first {number:,} rows make more than {MOST_BLOCKS:,} blocks of {block_tokens} "
+                "tokens; read fewer (--requests), or take larger blocks (--block-tokens)"
+            )
+        yield row
 
 
 def _trace(kind: str, path: Path, rows: Sequence[_Row], block_tokens: int) -> Trace:
@@ -197,17 +215,17 @@ def _burstgpt(path: Path, file: Iterable[str], _block_tokens: int) -> Iterator[_
 
 
 def _csv_rows(path: Path, file: Iterable[str], kind: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    reader = csv.DictReader(file, restkey="", restval="")
+    reader = csv.DictReader(file, restval="")
     try:
         columns = reader.fieldnames or []
         for field in FORMATS[kind].fields:
             if field not in columns:
-                had = ", ".join(columns) or "nothing"
+                had = shown(", ".join(columns), 200) or "nothing"
                 wanted = ", ".join(FORMATS[kind].fields)
                 raise InputError(f"{path}: no column {field!r} in line 1, which has {had}; expected {wanted}")
         for row in reader:
-            if "" in row:
-                _refuse(path, reader.line_num, "", row[""], f"{len(columns)} columns")
+            if extra := row.get(None):
+                _refuse(path, reader.line_num, "", f"{len(columns) + len(extra)}", f"{len(columns)} columns")
             yield reader.line_num, row
     except csv.Error as error:
         raise InputError(f"{path}: line {reader.line_num}: not CSV: {error}") from None
@@ -301,8 +319,9 @@ _READERS: Mapping[str, Callable[[Path, Iterable[str], int], Iterator[_Row]]] = {
 
 
 def _refuse(path: Path, line: int, field: str, value: Any, expected: str) -> NoReturn:
-    shown = "nothing" if value is None else str(value).strip()
-    if len(shown) > _SHOWN_CHARACTERS:
-        shown = shown[:_SHOWN_CHARACTERS] + "…"
+    try:
+        got = shown("" if value is None else str(value).strip())
+    except (ValueError, RecursionError):  # a number of more digits than Python writes
+        got = "a value too large to show"
     place = f", field {field}" if field else ""
-    raise InputError(f"{path}: line {line}{place}: got {shown or 'nothing'}; expected {expected}")
+    raise InputError(f"{path}: line {line}{place}: got {got or 'nothing'}; expected {expected}")

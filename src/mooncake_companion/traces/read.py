@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import stat
 from array import array
 from collections import Counter
 from collections.abc import Iterator
@@ -13,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from mooncake_companion.datafiles import replacing
-from mooncake_companion.errors import InputError
+from mooncake_companion.datafiles import looks_like, replacing, require_plain_file, unreadable
+from mooncake_companion.errors import SHOWN_CHARACTERS, InputError, shown
 from mooncake_companion.traces.trace import BLOCK_TOKENS, Trace, jsonl_lines
 
-LONGEST_LINE_BYTES = 64 * 1024 * 1024
-"""A longer line is refused unread, so that a damaged file cannot fill the memory."""
+LONGEST_LINE_BYTES = 16 << 20
+"""A longer line is refused unread, so that a damaged file cannot fill the memory.
+
+Room for a prompt of more than 10 million tokens in blocks of 16.
+"""
 
 LONGEST_TOKENS = 10**9  # its square, which prefill costs need, still fits 64 bits
 LATEST_MS = 10**15  # above it, a float64 no longer tells milliseconds apart after the division
 _LARGEST_ID = 2**63 - 1
-_SHOWN_CHARACTERS = 60
 _FIELDS = ("timestamp", "input_length", "output_length", "hash_ids")
 
 
@@ -124,13 +125,12 @@ def write_jsonl(trace: Trace, path: Path) -> None:
     Raises
     ------
     InputError
-        If the file cannot be written.
+        If the file cannot be written there.
+    CompanionError
+        If the disk is full.
     """
-    try:
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            file.writelines(jsonl_lines(trace))
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.writelines(jsonl_lines(trace))
 
 
 class _BadLine(Exception):  # noqa: N818 - never leaves this module
@@ -166,7 +166,7 @@ class _Scan:
         """Read the file, yielding what is wrong; the columns count only if nothing was."""
         digest = hashlib.sha256()
         line = 0
-        for line, text in enumerate(_lines(path), start=1):
+        for line, text in enumerate(bounded_lines(path), start=1):
             digest.update(text)
             try:
                 self._take(text.removeprefix(b"\xef\xbb\xbf") if line == 1 else text)
@@ -196,45 +196,41 @@ class _Scan:
     def _follow(self, ids: list[int]) -> None:
         """Check that each id has one predecessor in the whole file."""
         known = self._predecessor
-        before = -1
-        for block in ids:
-            if known.setdefault(block, before) != before:
-                came, comes = (_predecessor_words(i) for i in (known[block], before))
-                value = _Words(f"id {block} {comes}")
-                raise _BadLine(
-                    "hash_ids", value, f"it {came}, as earlier in the file: an id stands for its whole prefix"
-                )
-            before = block
+        before = [-1, *ids]
+        for block, comes in zip(ids, before, strict=False):
+            if (came := known.get(block, comes)) != comes:
+                value = _Words(f"id {block} {_predecessor_words(comes)}")
+                expected = f"it {_predecessor_words(came)}, as earlier in the file"
+                raise _BadLine("hash_ids", value, f"{expected}: an id stands for its whole prefix")
+        known.update(zip(ids, before, strict=False))
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """Lines of a plain file, each of bounded length."""
+def bounded_lines(path: Path) -> Iterator[bytes]:
+    """Lines of a plain file, each of bounded length.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, has no end, is packed or in another encoding than UTF-8 by its
+        first bytes, or has a line longer than `LONGEST_LINE_BYTES`; names the file and the line.
+    """
+    number = 0
     try:
-        _require_plain_file(path)
+        require_plain_file(path)
         with path.open("rb") as file:
-            start = file.peek(2)[:2]
-            if start == b"\x1f\x8b":
-                raise InputError(f"{path} is gzip-compressed; unpack it first: gunzip {path.name}")
+            if kind := looks_like(file.peek(8)[:8]):
+                name = f" {path.name}" if "unpack" in kind else ""
+                raise InputError(f"{path} is {kind}{name}")
             while line := file.readline(LONGEST_LINE_BYTES + 1):
+                number += 1
                 if len(line) > LONGEST_LINE_BYTES:
                     raise InputError(
-                        f"{path}: a line is longer than {LONGEST_LINE_BYTES} bytes; is it a JSONL trace?"
+                        f"{path}: line {number} is longer than {LONGEST_LINE_BYTES:,} bytes; expected one "
+                        "request a line"
                     )
                 yield line
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _require_plain_file(path: Path) -> None:
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
-        raise InputError(f"{path} is a folder; name the trace file in it")
-    if not stat.S_ISREG(mode):
-        raise InputError(
-            f"{path} is not a plain file (a pipe or a device?); write its content to a file first"
-        )
+        raise unreadable(path, error) from error
 
 
 def _parse(text: bytes) -> dict[str, Any]:
@@ -249,6 +245,8 @@ def _parse(text: bytes) -> dict[str, Any]:
         cut = (
             "" if text.endswith(b"\n") else " (the file's last line looks cut off; download or copy it again)"
         )
+        if b"\r" in text.rstrip():
+            raise _BadLine("", text, "one JSON object a line; a line ends in LF or CRLF, not in CR") from None
         raise _BadLine("", text, f"a JSON object, but {_reason(error)}{cut}") from None
     if not isinstance(row, dict):
         raise _BadLine("", row, "a JSON object")
@@ -261,7 +259,7 @@ def _parse(text: bytes) -> dict[str, Any]:
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at column {error.colno}"
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:_SHOWN_CHARACTERS]
+    return "it is nested too deeply" if isinstance(error, RecursionError) else shown(str(error))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -319,6 +317,6 @@ def _predecessor_words(block: int) -> str:
 
 def _shorten(value: Any) -> str:
     if isinstance(value, bytes):
-        value = value[: 4 * _SHOWN_CHARACTERS].decode("utf-8", "backslashreplace").rstrip("\r\n")
+        value = value[: 4 * SHOWN_CHARACTERS].decode("utf-8", "backslashreplace").rstrip("\r\n")
     text = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return shown(text)

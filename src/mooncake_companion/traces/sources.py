@@ -7,7 +7,6 @@ import math
 import os
 import sys
 import time
-import tomllib
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from mooncake_companion.datafiles import cache_path, data_path, replacing
-from mooncake_companion.errors import CompanionError, InputError
+from mooncake_companion.datafiles import cache_path, expanded, is_there, read_toml, replacing, unreadable
+from mooncake_companion.errors import CompanionError, InputError, shown
 from mooncake_companion.traces.generator import generate
 from mooncake_companion.traces.read import read_jsonl
 from mooncake_companion.traces.trace import BLOCK_TOKENS, Trace
@@ -79,8 +78,13 @@ class RegisteredTrace:
 @cache
 def registered() -> Mapping[str, RegisteredTrace]:
     """Give all traces known by name."""
-    table = tomllib.loads(data_path("traces.toml").read_text("utf-8"))
-    return MappingProxyType({name: RegisteredTrace(name=name, **fields) for name, fields in table.items()})
+    found = {}
+    for name, fields in read_toml("traces.toml").items():
+        try:
+            found[name] = RegisteredTrace(name=name, **fields)
+        except TypeError as error:
+            raise CompanionError(f"data/traces.toml, table [{name}]: {error}") from None
+    return MappingProxyType(found)
 
 
 @cache
@@ -185,13 +189,13 @@ def load(
     if isinstance(trace, str) and trace.removesuffix(STANDIN) in registered():
         _require_own_blocks(trace, block_tokens)
         return _load_registered(trace, download=download, folder=folder)
-    path = Path(trace).expanduser()
-    if isinstance(trace, str) and not path.exists() and not path.suffix and path.name == trace:
+    path = expanded(trace)
+    if isinstance(trace, str) and not is_there(path) and not path.suffix and path.name == trace:
         if trace.removesuffix(STANDIN) in generated():
             _require_own_blocks(trace, block_tokens)
             return standin(trace.removesuffix(STANDIN))
         known = ", ".join([*registered(), *generated()])
-        raise InputError(f"no trace is called {trace!r}, and no file either; known are {known}")
+        raise InputError(f"no trace is called {shown(trace)!r}, and no file either; known are {known}")
     return _read(path, block_tokens)
 
 
@@ -271,7 +275,7 @@ def _registered(name: str) -> RegisteredTrace:
     try:
         return registered()[name]
     except KeyError:
-        raise InputError(f"no trace is called {name!r}; known are {', '.join(registered())}") from None
+        raise InputError(f"no trace is called {shown(name)!r}; known are {', '.join(registered())}") from None
 
 
 def _in_folder(trace: RegisteredTrace, folder: Path | None) -> Path | None:
@@ -279,7 +283,7 @@ def _in_folder(trace: RegisteredTrace, folder: Path | None) -> Path | None:
     if folder is None and not named:
         return None
     where = "the folder" if folder is not None else FOLDER_VARIABLE
-    folder = (folder or Path(named or "")).expanduser()
+    folder = expanded(folder or Path(named or ""))
     if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
         raise InputError(f"{where} names {folder}, which is not a folder that can be read")
     path = folder / trace.file
@@ -307,7 +311,7 @@ def _digests(path: Path) -> tuple[str, str]:
         status = path.stat()
         return _digests_of(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
 
 
 @lru_cache(maxsize=64)
@@ -323,8 +327,8 @@ def _digests_of(path: Path, size: int, modified_ns: int) -> tuple[str, str]:  # 
 def _read(path: Path, block_tokens: int = BLOCK_TOKENS) -> Trace:
     try:
         status = path.stat()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # a path that no system has is a ValueError
+        raise unreadable(path, error) from error
     return _read_once(path, block_tokens, status.st_size, status.st_mtime_ns)
 
 
@@ -374,7 +378,11 @@ def _keep(path: Path, trace: Trace) -> Trace:
     """Keep a generated trace, which takes some seconds to make, for other processes."""
     columns = {column: getattr(trace, column) for column in _COLUMNS}
     # A cache that cannot be written costs time and nothing else.
-    with contextlib.suppress(OSError), replacing(path) as temporary, temporary.open("wb") as file:
+    with (
+        contextlib.suppress(OSError, CompanionError),
+        replacing(path) as temporary,
+        temporary.open("wb") as file,
+    ):
         np.savez(file, sha256=np.array(trace.sha256), **columns)
     return trace
 
