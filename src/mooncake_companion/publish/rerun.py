@@ -1,7 +1,7 @@
 """Run a chapter again with other parameters, and leave a page, a notebook and the figures.
 
-The run is made in a folder beside its target and renamed at the end: an interrupted or failed run
-leaves the earlier result whole.
+The run is made in a folder beside its target and renamed at the end: a run that fails, is interrupted
+or is killed leaves the earlier result whole.
 """
 
 import ast
@@ -27,18 +27,20 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from mooncake_companion import traces
 from mooncake_companion.charts.theme import MIME
-from mooncake_companion.datafiles import cache_path, replacing, writable_folder
-from mooncake_companion.errors import CompanionError, InputError
+from mooncake_companion.datafiles import cache_path, replacing
+from mooncake_companion.errors import CompanionError
 from mooncake_companion.parameters import Value, describe
 from mooncake_companion.publish import figures, provenance
 from mooncake_companion.publish.build import run_jupyter_book
 from mooncake_companion.publish.chapters import Chapter
 from mooncake_companion.publish.dependencies import content_hash, dependencies
+from mooncake_companion.publish.folders import replacing_folder, require_replaceable
 from mooncake_companion.publish.kernel import KERNEL_NAME, use_this_interpreter
 
 Notebook = nbformat.NotebookNode
 
 _RECORD = "provenance.json"
+_KIND = "a rerun"
 _LINK_TO_CHAPTER = re.compile(r"\]\((?!references\.md)([a-z0-9-]+)\.md(#[^)]*)?\)")
 _SHOWN_CHARACTERS = 240
 _GLUED = "application/papermill.record/text/plain"
@@ -99,16 +101,15 @@ def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *
     InputError
         If the values do not go together, or `out` holds something else.
     CompanionError
-        If a cell of the chapter fails.
+        If a cell of the chapter fails, or another process works on `out`.
     """
-    _require_replaceable(out)
+    require_replaceable(out, _RECORD, _KIND)
     values = _checked(chapter, given)
-    writable_folder(out.parent)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
-        made = Path(scratch, "made")
-        (made / "figures").mkdir(parents=True)
+    with replacing_folder(out, _RECORD, _KIND) as scratch:
+        made = scratch / "made"
+        (made / "figures").mkdir()
         everything = _with_defaults(chapter, values)
-        notebook = _execute(root, chapter, values, Path(scratch))
+        notebook = _execute(root, chapter, values, scratch)
         _stamp(notebook, chapter, everything, provenance.commit(root))
         _write_notebook(notebook, made / "notebook.ipynb")
         specs = _specs(notebook)
@@ -121,8 +122,7 @@ def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *
         _write_changes(changes, made / "changes.csv")
         if html:
             told = _told(chapter, values, changes, notebook, _book_url(root))
-            _write_page(root, chapter, told, Path(scratch, "site"), made / "html")
-        _replace(out, made, Path(scratch, "earlier"))
+            _write_page(root, chapter, told, scratch / "site", made / "html")
     page = out / "html" / f"{chapter.name}.html" if html else None
     return Rerun(folder=out, page=page, changes=changes)
 
@@ -404,19 +404,3 @@ def _table_of(changes: Sequence[Change]) -> list[str]:
         *rows,
         ":::",
     ]
-
-
-# --- the folder -------------------------------------------------------------------------------
-
-
-def _require_replaceable(out: Path) -> None:
-    if out.exists() and not (out / _RECORD).exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(
-            f"--out {out}: holds something other than a rerun; name another folder or empty this one"
-        )
-
-
-def _replace(out: Path, made: Path, earlier: Path) -> None:
-    if out.exists():
-        out.rename(earlier)
-    made.rename(out)

@@ -25,6 +25,7 @@ from sphinx.util import logging
 from sphinx.util.osutil import relative_uri
 
 from mooncake_companion import traces
+from mooncake_companion.datafiles import replacing
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish import citations, directives, figures, registry
 from mooncake_companion.publish.chapters import any_chapter
@@ -236,7 +237,8 @@ def serve_scripts(app: Sphinx) -> None:
     if not (scripts / bundle).exists():
         # Without a snippet of our own: the stubs demand one, the function does not.
         code = vl_convert.javascript_bundle(vl_version=figures.VEGA_LITE_VERSION)  # type: ignore[call-arg]
-        (scripts / bundle).write_text(f"(()=>{{{code}}})();", "utf-8")
+        with replacing(scripts / bundle) as part:
+            part.write_text(f"(()=>{{{code}}})();", "utf-8")
     app.add_js_file(f"js/{bundle}", defer="defer")
     app.add_js_file("js/figures.js", defer="defer")
     app.add_js_file("js/tables.js", defer="defer")

@@ -16,17 +16,13 @@ import pandas as pd
 from tqdm import tqdm
 
 from mooncake_companion.charts import sweep as chart
-from mooncake_companion.datafiles import replacing
+from mooncake_companion.datafiles import replacing, writable_folder
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.parameters import Value
 from mooncake_companion.publish import figures, provenance
+from mooncake_companion.publish.folders import locked
 from mooncake_companion.publish.sweep_plan import Plan, difference
 from mooncake_companion.publish.sweep_workers import Result, Workers, calls
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 PREFIX = "param_"
 """Stands before a parameter's name in the table, whose own columns may have the same name."""
@@ -161,25 +157,22 @@ def _require_parquet() -> None:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """Keep others out of the folder; the system undoes the lock when this process ends, however it does."""
-    if out.exists() and not (out / _RECORD).exists():
-        strange = [] if not out.is_dir() else [path for path in out.iterdir() if path.name != _LOCK]
-        if strange or not out.is_dir():
-            raise InputError(
-                f"--out {out}: holds something other than a sweep; name another folder or empty this one"
-            )
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / _LOCK).open("a") as file:
-        try:
-            if sys.platform == "win32":
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            else:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CompanionError(
-                f"--out {out}: another process is at work on this sweep; wait for it or name another folder"
-            ) from None
+    """Keep others out of the folder, having seen that it is none with something else in it."""
+    known = not out.exists() or (out / _RECORD).exists()
+    if not known and (not out.is_dir() or any(not _is_ours(path.name) for path in out.iterdir())):
+        raise InputError(
+            f"--out {out}: holds something other than a sweep; name another folder or empty this one"
+        )
+    writable_folder(out)
+    with locked(out / _LOCK, f"--out {out}: another process is at work on this sweep"):
+        for part in out.rglob(".*.part"):  # of a sweep that was killed while it wrote
+            part.unlink()
         yield
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a sweep that was killed at its very start may have left this."""
+    return name == _LOCK or (name.startswith(f".{_RECORD}.") and name.endswith(".part"))
 
 
 def _take(out: Path, plan: Plan) -> None:
@@ -330,7 +323,8 @@ def _draw(plan: Plan, table: pd.DataFrame, out: Path, drawn: Drawn) -> Path:
     folder.mkdir(exist_ok=True)
     figures.write_figure(spec, folder)
     page = folder / f"{spec['name']}.html"
-    page.write_text(figures.to_html(spec), "utf-8")
+    with replacing(page) as temporary:
+        temporary.write_text(figures.to_html(spec), "utf-8")
     return page
 
 
