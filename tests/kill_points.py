@@ -1,7 +1,7 @@
 """Do a piece of work again and again, killed at its first, second, … write, and look at what comes of it.
 
-For another process: ``python -m kill_points WORK FOLDER STEP`` kills at every STEP-th write and prints JSON. Drawing and
-running chapters are replaced by what takes no time; folders, locks and files are the real ones.
+For another process: ``python kill_points.py WORK FOLDER STEP`` kills at every STEP-th write and prints
+JSON. Drawing and running chapters are replaced by what takes no time; folders, locks and files are real.
 """
 
 import contextlib
