@@ -24,15 +24,17 @@ import nbformat
 import papermill  # type: ignore[import-untyped]
 import yaml
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from papermill.iorw import load_notebook_node  # type: ignore[import-untyped]
+from papermill.parameterize import parameterize_notebook  # type: ignore[import-untyped]
 
 from mooncake_companion import traces
 from mooncake_companion.charts.theme import MIME
 from mooncake_companion.datafiles import cache_path, replacing
-from mooncake_companion.errors import CompanionError
+from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.parameters import Value, describe
 from mooncake_companion.publish import figures, provenance
 from mooncake_companion.publish.build import run_jupyter_book
-from mooncake_companion.publish.chapters import Chapter
+from mooncake_companion.publish.chapters import Chapter, literals
 from mooncake_companion.publish.dependencies import content_hash, dependencies
 from mooncake_companion.publish.folders import replacing_folder, require_replaceable
 from mooncake_companion.publish.kernel import KERNEL_NAME, use_this_interpreter
@@ -178,14 +180,13 @@ def read_notebook(path: Path) -> Notebook:
 
 
 def _execute(root: Path, chapter: Chapter, values: Mapping[str, Value], scratch: Path) -> Notebook:
-    notebook = read_notebook(chapter.notebook(root))
+    notebook = with_values(read_notebook(chapter.notebook(root)), values)
     with _environment(COMPANION_BUILD="1", MOONCAKE_OFFLINE="1"):
         use_this_interpreter(scratch / "kernel")
         try:
             done = papermill.execute_notebook(
                 notebook,
                 None,
-                parameters=dict(values),
                 kernel_name=KERNEL_NAME,
                 cwd=str(root / "book"),
                 progress_bar=sys.stderr.isatty(),
@@ -195,6 +196,31 @@ def _execute(root: Path, chapter: Chapter, values: Mapping[str, Value], scratch:
         except (CellTimeoutError, DeadKernelError) as error:
             raise CompanionError(f"chapter {chapter.name}: {_first_line(str(error))}") from None
     return _without_run_metadata(done)
+
+
+def with_values(notebook: Notebook, values: Mapping[str, Value]) -> Notebook:
+    """Put a cell that sets the values below the one tagged ``parameters``.
+
+    Papermill writes the values as source. Read back, without running it, the source must be these
+    values and nothing else.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+    """
+    if not values:
+        return notebook
+    prepared = load_notebook_node(notebook)
+    done: Notebook = parameterize_notebook(prepared, dict(values), kernel_name=KERNEL_NAME, language="python")
+    (source,) = (cell.source for cell in done.cells if "injected-parameters" in cell.metadata.get("tags", ()))
+    try:
+        exact = repr(literals(source)) == repr(dict(values))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        exact = False
+    if not exact:
+        raise InputError(f"parameter {', '.join(values)}: cannot be handed to a chapter exactly as given")
+    return done
 
 
 def _failure(chapter: Chapter, error: papermill.PapermillExecutionError) -> str:
@@ -367,7 +393,9 @@ def notice(chapter: Chapter, values: Mapping[str, Value], changes: Sequence[Chan
     """Say, as MyST text, that a page is a rerun, with which changed parameters, and what they changed."""
     defaults = {declared.name: declared.default for declared in chapter.parameters}
     changed = {name: value for name, value in values.items() if value != defaults[name]}
-    lines = [f"- `{name} = {value}` (published: `{defaults[name]}`)" for name, value in changed.items()]
+    lines = [
+        f"- {as_code(f'{name} = {value}')} (published: `{defaults[name]}`)" for name, value in changed.items()
+    ]
     said = (
         "This page was made with changed parameters:"
         if lines
@@ -386,6 +414,18 @@ def notice(chapter: Chapter, values: Mapping[str, Value], changes: Sequence[Chan
             *_table_of(changes),
         ]
     )
+
+
+def as_code(text: str) -> str:
+    r"""Any text as MyST's inline code, in which nothing has a meaning: no markup, no HTML, no role.
+
+    >>> print(as_code("a = b"), as_code("`<b>`"), as_code("two" + chr(10) + "lines"))
+    `a = b` `` `<b>` `` `two\nlines`
+    """
+    line = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    pad = " " if line[:1] == "`" or line[-1:] == "`" else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
 
 
 def _table_of(changes: Sequence[Change]) -> list[str]:

@@ -68,7 +68,8 @@ def write(
         made = scratch / "made"
         (made / "figures").mkdir()
         made.joinpath(SUMMARY).write_text(as_json(table) + "\n", "utf-8")
-        table.to_csv(made / "summary.csv", index=False)
+        words = table.select_dtypes(exclude="number").map(figures.without_formula)
+        table.assign(**words).to_csv(made / "summary.csv", index=False, lineterminator="\n")
         _write_requests(made / f"requests.{form}", results)
         latencies = pd.concat([distributions(*each) for each in results.items()], ignore_index=True)
         latencies.attrs = table.attrs
@@ -105,4 +106,4 @@ def _write_requests(path: Path, results: Mapping[str, Result]) -> None:
     if path.suffix == ".parquet":
         everything.to_parquet(path, index=False)
     else:
-        everything.to_csv(path, index=False)
+        everything.to_csv(path, index=False, lineterminator="\n")

@@ -118,8 +118,8 @@ def add_notes(_app: Sphinx, doctree: nodes.document, docname: str) -> None:
 def _visit_chart(translator: Any, node: ChartNode) -> None:
     spec = node["spec"]
     name, description = html.escape(spec["name"]), html.escape(spec.get("description", ""))
-    # Sorted and without "</", so that it is the same in every build and cannot end the script.
-    text = json.dumps(spec, separators=(",", ":"), sort_keys=True).replace("</", "<\\/")
+    # Sorted and without "<", so that it is the same in every build and cannot end the script.
+    text = json.dumps(spec, separators=(",", ":"), sort_keys=True).replace("<", "\\u003c")
     translator.body.append(
         f'<div class="companion-chart" data-name="{name}">'
         '<div class="companion-controls"></div>'

@@ -262,7 +262,8 @@ def _joined(plan: Plan, out: Path) -> pd.DataFrame | None:
     with replacing(out / "results.parquet") as temporary:
         table.to_parquet(temporary, engine="pyarrow", index=False)
     with replacing(out / "results.csv") as temporary:
-        table.to_csv(temporary, index=False, lineterminator="\n")
+        words = table.select_dtypes(exclude="number").map(figures.without_formula)
+        table.assign(**words).to_csv(temporary, index=False, lineterminator="\n")
     return table
 
 
