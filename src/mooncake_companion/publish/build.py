@@ -107,8 +107,29 @@ def _forget_unfinished(built: Path) -> None:
     for folder in (built / ".doctrees", built / "html"):
         if folder.exists():
             shutil.rmtree(folder)
-    for entry in (built / ".jupyter_cache" / "executed").glob("*"):
-        if not _is_json(entry / "base.ipynb"):
+    if (built / ".jupyter_cache").exists():
+        _forget_half_kept(built / ".jupyter_cache")
+
+
+def _forget_half_kept(outputs: Path) -> None:
+    """Remove outputs of chapters that were noted and not, or not wholly, written: they end a build."""
+    from jupyter_cache import get_cache  # type: ignore[import-untyped]
+    from jupyter_cache.cache.db import NbCacheRecord  # type: ignore[import-untyped]
+    from sqlalchemy.exc import SQLAlchemyError
+
+    entries = list((outputs / "executed").glob("*"))
+    whole = {entry.name for entry in entries if _is_json(entry / "base.ipynb")}
+    try:
+        cache = get_cache(outputs)
+        for record in cache.list_cache_records():
+            if record.hashkey not in whole:
+                NbCacheRecord.remove_record(record.pk, cache.db)
+        cache.db.dispose()
+    except SQLAlchemyError:  # it is not even a database
+        shutil.rmtree(outputs)
+        return
+    for entry in entries:
+        if entry.name not in whole:
             shutil.rmtree(entry)
 
 

@@ -37,6 +37,8 @@ MIME = "application/vnd.vegalite.v6+json"
 
 _log = logging.getLogger(__name__)
 _NUMERIC_PACKAGES = ("altair", "numpy", "pandas", "scipy")
+_LOOK = ("_config.yml", "_toc.yml", "book/_static", "data", "src/mooncake_companion/publish")
+"""What every page may hold something of."""
 
 
 class ChartNode(nodes.General, nodes.Element):  # type: ignore[misc]
@@ -326,6 +328,24 @@ def outdated(
     ]
 
 
+def note_reading(_app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+    """Note whether any page is read anew."""
+    _kept(env, "companion_look")["reads"] = bool(docnames)
+
+
+def all_or_none(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Have every page written if any page, or what all pages share, changed.
+
+    Else a page kept from an earlier build would name style sheets by checksums that are gone, and
+    Sphinx would lose that page's index entries from the search.
+    """
+    kept = _kept(env, "companion_look")
+    look = content_hash(Path(app.confdir), _LOOK)
+    same = kept.get("pages") == sorted(env.found_docs) and kept.get("look") == look and not kept["reads"]
+    kept |= {"look": look, "pages": sorted(env.found_docs)}
+    return [] if same else kept["pages"]
+
+
 def _stamp(app: Sphinx, body: str, named: Iterable[str]) -> str:
     root = Path(app.confdir)
     parts = [*dependencies(body, root), *named]
@@ -369,6 +389,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-before-read-docs", compile_engines)
     app.connect("source-read", stamp_source)
     app.connect("env-get-outdated", outdated)
+    app.connect("env-before-read-docs", note_reading)
+    app.connect("env-updated", all_or_none)
     app.connect("env-purge-doc", purge)
     app.connect("env-merge-info", merge)
     app.connect("doctree-resolved", add_notes)
