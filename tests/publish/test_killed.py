@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("work", "step", "least"), [("exporting", 1, 30), ("rerunning", 2, 30), ("sweeping", 3, 15)]
+    ("work", "step", "least"), [("exporting", 1, 30), ("rerunning", 3, 20), ("sweeping", 4, 10)]
 )
 def test_the_next_one_after_a_kill_and_two_at_once(work, step, least, tmp_path):
     if work == "sweeping":

@@ -38,7 +38,7 @@ POINTS = (
     r"executed/.*/base\.ipynb$",
     r"\.doctrees/environment\.pickle$",
     r"html/book/little\.html$",
-    r"html/searchindex\.js$",
+    r"html/searchindex\.js",
 )
 
 

@@ -3,6 +3,9 @@
 import ast
 import csv
 import io
+import json
+import os
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from mooncake_companion.errors import InputError
 from mooncake_companion.publish import figures
 from mooncake_companion.publish.chapters import CHAPTERS, find_chapter
 from mooncake_companion.publish.given import gather
-from mooncake_companion.publish.rerun import as_code, read_notebook, with_values
+from mooncake_companion.publish.rerun import as_code, read_notebook, rerun, with_values
 from mooncake_companion.publish.sphinx_ext import origin_html
 
 CHECKOUT = Path(__file__).parents[2]
@@ -179,3 +182,59 @@ def test_yaml_makes_no_objects(tag, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"evil\.yml: not YAML"):
         gather(find_chapter("control-plane").params, file=tmp_path / "evil.yml")
     assert not (tmp_path / "canary").exists()
+
+
+TABLE = "```{code-cell} ipython3\npd.set_option('display.max_colwidth', None)\ntable\n```"
+EVIL = (
+    "\"); __import__('os').system('touch canary') #`</code></script><script>window.evil = 1</script>"
+    "<img src=x onerror='window.evil = 1'>{{ 1 }} $x$ {eval-rst}`x`"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_real_run_shows_such_a_word_and_does_nothing_with_it(little, little_root, tmp_path, monkeypatch):
+    """In a notebook that puts it wherever a trace's name may come: table, chart, tooltip, origin, text."""
+    from playwright.sync_api import sync_playwright
+
+    browser_path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if browser_path is None:
+        pytest.skip("no chromium on this machine")
+    chapter = little_root / "book" / "little.md"
+    changes = (
+        ('"trace": "made-up"', '"trace": label'),
+        ('"trace_source": "made up"', '"trace_source": label'),
+        ('description="A rising line."', 'description="A rising line. " + label'),
+        ('{"x": range(points)', '{"x": [f"{label}{number}" for number in range(points)]'),
+        (
+            'mark_line(clip=True).encode(x="x:Q", y="y:Q")',
+            'mark_bar().encode(x="x:N", y="y:Q", tooltip=["x"])',
+        ),
+        (
+            "It ends at",
+            f"{TABLE}\n\nIt is {{glue:text}}`label` and ends at",
+        ),
+    )
+    text = chapter.read_text("utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    chapter.write_text(text, "utf-8")
+    monkeypatch.setenv("MOONCAKE_CACHE", str(tmp_path / "cache"))
+    done = rerun(little_root, little, {"label": EVIL}, tmp_path / "run")
+    assert list(tmp_path.rglob("canary")) == []
+    cells = json.loads((tmp_path / "run" / "notebook.ipynb").read_text("utf-8"))["cells"]
+    (cell,) = (each for each in cells if "injected-parameters" in each["metadata"].get("tags", ()))
+    assert evaluated("".join(cell["source"])) == {"label": EVIL}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(done.page.as_uri())
+        page.wait_for_selector(".companion-live svg")
+        assert EVIL in page.inner_text(".companion-rerun")
+        assert EVIL in page.inner_text("table.dataframe")
+        page.hover(".companion-live svg .mark-rect path >> nth=2")
+        page.wait_for_selector("#vg-tooltip-element.visible")
+        assert "onerror" in page.inner_text("#vg-tooltip-element")
+        assert page.evaluate("typeof window.evil") == "undefined"
+        browser.close()
