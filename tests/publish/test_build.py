@@ -41,6 +41,24 @@ def test_a_book_is_built_whole_and_again_the_same(little_root, tmp_path):
     build_book(little_root, quiet=True)
     third = snapshot(html)
     assert [name for name in first if first[name] != third.get(name)] == []
+    # What all pages share, and a page that another one's numbers and the search's index hang on.
+    style, overview = (
+        little_root / "book" / "_static" / "css" / "book.css",
+        little_root / "book" / "overview.md",
+    )
+    style.write_text(style.read_text("utf-8") + "\n/* changed */\n", "utf-8")
+    build_book(little_root, quiet=True)
+    glossary = "\n```{glossary}\nnewness\n: Of a word.\n```\n"
+    overview.write_text(overview.read_text("utf-8") + glossary, "utf-8")
+    build_book(little_root, quiet=True)
+    references = little_root / "book" / "references.md"
+    references.write_text(references.read_text("utf-8") + "\nMore.\n", "utf-8")
+    build_book(little_root, quiet=True)
+    fourth = snapshot(html)
+    (little_root / "_build" / "html").rename(tmp_path / "html")
+    (little_root / "_build" / ".doctrees").rename(tmp_path / "doctrees")
+    build_book(little_root, quiet=True)
+    assert [name for name in fourth if fourth[name] != snapshot(html).get(name)] == []
 
 
 @pytest.mark.slow

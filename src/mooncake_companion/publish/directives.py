@@ -7,6 +7,7 @@ from docutils.statemachine import StringList  # type: ignore[import-untyped]
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from mooncake_companion.datafiles import data_path
 from mooncake_companion.publish import registry
 from mooncake_companion.publish.chapters import CHAPTERS
 
@@ -21,6 +22,8 @@ class _Table(SphinxDirective):
         raise NotImplementedError
 
     def run(self) -> list[nodes.Node]:
+        for file in ("figures.toml", "paper_map.csv"):
+            self.env.note_dependency(str(data_path(file)))  # the page is read anew when it changes
         lines = [_row(self.head), _row("---" for _ in self.head), *(_row(row) for row in self.rows())]
         holder = nodes.container(classes=["companion-wide"])
         self.state.nested_parse(StringList(lines, source=self.env.docname), self.content_offset, holder)

@@ -24,16 +24,19 @@ from sphinx.util import logging
 from sphinx.util.osutil import relative_uri
 
 from mooncake_companion import traces
+from mooncake_companion.datafiles import replacing
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish import citations, directives, figures, registry
 from mooncake_companion.publish.chapters import any_chapter
-from mooncake_companion.publish.dependencies import STAMP, machine_fingerprint, split, stamp
+from mooncake_companion.publish.dependencies import STAMP, content_hash, machine_fingerprint, split, stamp
 from mooncake_companion.publish.kernel import use_this_interpreter
 from mooncake_companion.simulator import Cluster, CoupledCluster, simulate
 
 MIME = "application/vnd.vegalite.v6+json"
 
 _log = logging.getLogger(__name__)
+_LOOK = ("_config.yml", "_toc.yml", "book/_static", "data", "src/mooncake_companion/publish")
+"""What every page may hold something of."""
 
 
 class ChartNode(nodes.General, nodes.Element):  # type: ignore[misc]
@@ -115,8 +118,8 @@ def add_notes(_app: Sphinx, doctree: nodes.document, docname: str) -> None:
 def _visit_chart(translator: Any, node: ChartNode) -> None:
     spec = node["spec"]
     name, description = html.escape(spec["name"]), html.escape(spec.get("description", ""))
-    # Sorted and without "</", so that it is the same in every build and cannot end the script.
-    text = json.dumps(spec, separators=(",", ":"), sort_keys=True).replace("</", "<\\/")
+    # Sorted and without "<", so that it is the same in every build and cannot end the script.
+    text = json.dumps(spec, separators=(",", ":"), sort_keys=True).replace("<", "\\u003c")
     translator.body.append(
         f'<div class="companion-chart" data-name="{name}">'
         '<div class="companion-controls"></div>'
@@ -234,7 +237,8 @@ def serve_scripts(app: Sphinx) -> None:
     if not (scripts / bundle).exists():
         # Without a snippet of our own: the stubs demand one, the function does not.
         code = vl_convert.javascript_bundle(vl_version=figures.VEGA_LITE_VERSION)  # type: ignore[call-arg]
-        (scripts / bundle).write_text(f"(()=>{{{code}}})();", "utf-8")
+        with replacing(scripts / bundle) as part:
+            part.write_text(f"(()=>{{{code}}})();", "utf-8")
     app.add_js_file(f"js/{bundle}", defer="defer")
     app.add_js_file("js/figures.js", defer="defer")
     app.add_js_file("js/tables.js", defer="defer")
@@ -315,6 +319,24 @@ def outdated(
     ]
 
 
+def note_reading(_app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+    """Note whether any page is read anew."""
+    _kept(env, "companion_look")["reads"] = bool(docnames)
+
+
+def all_or_none(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Have every page written if any page, or what all pages share, changed.
+
+    Else a page kept from an earlier build would name style sheets by checksums that are gone, and
+    Sphinx would lose that page's index entries from the search.
+    """
+    kept = _kept(env, "companion_look")
+    look = content_hash(Path(app.confdir), _LOOK)
+    same = kept.get("pages") == sorted(env.found_docs) and kept.get("look") == look and not kept["reads"]
+    kept |= {"look": look, "pages": sorted(env.found_docs)}
+    return [] if same else kept["pages"]
+
+
 def _stamp(app: Sphinx, body: str, named: Iterable[str]) -> str:
     return stamp(Path(app.confdir), body, named, _kept(app.env, "companion_machine")["fingerprint"])
 
@@ -356,6 +378,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-before-read-docs", compile_engines)
     app.connect("source-read", stamp_source)
     app.connect("env-get-outdated", outdated)
+    app.connect("env-before-read-docs", note_reading)
+    app.connect("env-updated", all_or_none)
     app.connect("env-purge-doc", purge)
     app.connect("env-merge-info", merge)
     app.connect("doctree-resolved", add_notes)
