@@ -1,0 +1,141 @@
+"""The figures that a page can compute again, and the one function that it asks."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mooncake_companion.errors import InputError
+from mooncake_companion.live import prefill_scheduling
+from mooncake_companion.live.outcome import Outcome, Progress
+from mooncake_companion.live.slices import Slice, SliceParams
+from mooncake_companion.parameters import Parameter, Value, describe
+
+_NAMED = re.compile(r"^parameter (\w+): ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFigure:
+    """How one figure is computed in a page.
+
+    Parameters
+    ----------
+    params : type
+        Declares its parameters, as for the command line.
+    shown : tuple of str
+        Those that the page lets a reader change; the others keep their defaults.
+    model : callable
+        Given a `params`, the `Slice` to replay (None if `replays` is not set) and a `Progress`.
+    replays : bool
+        Whether it replays a slice of the trace that the book's figure was made from.
+    """
+
+    params: type
+    shown: tuple[str, ...]
+    model: Callable[[Any, Any, Progress], Outcome]
+    replays: bool = True
+
+    def fields(self) -> tuple[Parameter, ...]:
+        """What the page asks for, in its order."""
+        declared = {each.name: each for each in describe(self.params)}
+        return (*(describe(SliceParams) if self.replays else ()), *(declared[name] for name in self.shown))
+
+
+LIVE: Mapping[str, LiveFigure] = {
+    "prefill-scheduling-ttft": LiveFigure(
+        params=prefill_scheduling.Params,
+        shown=(
+            "nodes",
+            "prefill_nodes",
+            "kvcache_balancing_threshold",
+            "cache_tokens_per_node",
+            "nic_bytes_per_s",
+            "arrival_speedup",
+        ),
+        model=prefill_scheduling.run,
+    ),
+}
+"""Live figures by their id."""
+
+
+def compute(
+    figure: str, given: Mapping[str, str], sliced: Slice | None, progress: Progress = lambda _done, _all: None
+) -> tuple[Outcome, str]:
+    """Compute a figure with a reader's values.
+
+    Parameters
+    ----------
+    figure : str
+        A key of `LIVE`.
+    given : mapping of str
+        Values as they were typed, by parameter.
+    sliced : Slice or None
+        Of the trace, where the figure replays one.
+    progress : callable
+
+    Returns
+    -------
+    tuple
+        The outcome, and a sentence that says what was computed from what.
+
+    Raises
+    ------
+    InputError
+        For a value that its declaration does not allow, as on the command line.
+    """
+    live = LIVE[figure]
+    values = {field.name: field.parse(given[field.name]) for field in live.fields() if field.name in given}
+    settings = dict(values)
+    if sliced is not None:
+        sliced = sliced.head(int(settings.pop("requests", SliceParams().requests)))
+    outcome = live.model(live.params(**settings), sliced, progress)
+    return outcome, _told(sliced, values)
+
+
+def _told(sliced: Slice | None, values: Mapping[str, Value]) -> str:
+    settings = ", ".join(f"{name} = {value}" for name, value in values.items())
+    if sliced is None:
+        return f"Modelled here, in your browser, with {settings}."
+    return (
+        f"Modelled here, in your browser, on the first {len(sliced.requests):,} of "
+        f"{sliced.trace_requests:,} requests of the {sliced.name} trace ({sliced.source.rstrip('. ')}), with "
+        f"{settings}. What is reported is as in the paper, for its own setting and the whole trace."
+    )
+
+
+def answer(figure: str, given: str, sliced: str, progress: Progress) -> str:
+    """`compute`, from JSON to JSON: what the page's worker calls.
+
+    Parameters
+    ----------
+    figure : str
+    given : str
+        An object of strings.
+    sliced : str
+        As `Slice.to_json` tells it; empty for none.
+    progress : callable
+
+    Returns
+    -------
+    str
+        An object with ``rows``, ``description``, ``fixed`` and ``told``; or with ``error`` and, if it
+        is about one parameter, ``field``.
+    """
+    try:
+        outcome, told = compute(
+            figure, json.loads(given), Slice.from_json(json.loads(sliced)) if sliced else None, progress
+        )
+    except InputError as error:
+        named = _NAMED.match(str(error))
+        return json.dumps({"error": str(error), "field": named[1] if named else ""})
+    rows = [{name: _finite(value) for name, value in row.items()} for row in outcome.rows]
+    return json.dumps(
+        {"rows": rows, "description": outcome.description, "fixed": dict(outcome.fixed), "told": told}
+    )
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN; Vega takes null for a missing value."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
