@@ -91,17 +91,23 @@ def compute(
     if sliced is not None:
         sliced = sliced.head(int(settings.pop("requests", SliceParams().requests)))
     outcome = live.model(live.params(**settings), sliced, progress)
-    return outcome, _told(sliced, values)
+    return outcome, _told(live, sliced, values)
 
 
-def _told(sliced: Slice | None, values: Mapping[str, Value]) -> str:
-    settings = ", ".join(f"{name} = {value}" for name, value in values.items())
+def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value]) -> str:
+    published = {field.name: field.default for field in live.fields()}
+    changed = [
+        f"{name} = {value}"
+        for name, value in values.items()
+        if value != published[name] and name != "requests"
+    ]
+    setting = f"with {', '.join(changed)}, all else as published" if changed else "with the published setting"
     if sliced is None:
-        return f"Modelled here, in your browser, with {settings}."
+        return f"Modelled here, in your browser, {setting}."
     return (
         f"Modelled here, in your browser, on the first {len(sliced.requests):,} of "
-        f"{sliced.trace_requests:,} requests of the {sliced.name} trace ({sliced.source.rstrip('. ')}), with "
-        f"{settings}. What is reported is as in the paper, for its own setting and the whole trace."
+        f"{sliced.trace_requests:,} requests of the {sliced.source.rstrip('. ')}, {setting}. What is reported "
+        "is as in the paper, for its own setting and the whole trace."
     )
 
 

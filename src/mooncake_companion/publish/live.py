@@ -83,8 +83,7 @@ def control_html(spec: figures.Spec) -> str:
 
 def _about(replays: bool, origin: Mapping[str, Any]) -> str:
     what = (
-        f"replays the first requests of the {html.escape(str(origin.get('trace')))} trace "
-        f"({html.escape(str(origin.get('trace_source', '')).rstrip('. '))}), not all of it"
+        f"replays the first requests of the {html.escape(str(origin['trace_source']).rstrip('. '))}, not all"
         if replays
         else "computes the figure"
     )
@@ -95,7 +94,7 @@ def _about(replays: bool, origin: Mapping[str, Any]) -> str:
 
 
 def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
-    name, unit = html.escape(field.name), f" ({html.escape(field.unit)})" if field.unit else ""
+    name = html.escape(field.name)
     ident = f"run-{figure}-{name}"
     value = given.get(field.name, field.default)
     value = field.default if value == "" else value
@@ -114,10 +113,10 @@ def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
         )
         step = "1" if field.type is int else "any"
         entry = f'<input type="number" step="{step}"{limits} value="{_plain(value)}" required {attributes}>'
-    allowed = "" if field.choices else f"; {html.escape(field.range)}"
+    about = field.help if field.choices else f"{field.help}. {field.range} {field.unit}".rstrip()
     return (
-        f'<div class="companion-run-field"><label for="{ident}">{name.replace("_", " ")}{unit}</label>{entry}'
-        f'<small id="{ident}-about">{html.escape(field.help)}{allowed}</small>'
+        f'<div class="companion-run-field"><label for="{ident}">{name.replace("_", " ")}</label>{entry}'
+        f'<small id="{ident}-about">{html.escape(about[0].upper() + about[1:])}</small>'
         f'<small id="{ident}-error" class="companion-run-wrong"></small></div>'
     )
 
