@@ -22,6 +22,9 @@ PAGES = {FIRST: "book/control-plane.html"}
 CHANGED = {FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"}}
 RUN_TIMEOUT_MS = 90_000
 MOST_ADDED_BYTES = 6_000
+TURN_MS = """
+new Promise(done => { const start = performance.now(); setTimeout(() => done(performance.now() - start), 0); })
+"""
 KINDS = {"mjs": "text/javascript", "wasm": "application/wasm"}
 
 
@@ -121,9 +124,12 @@ def test_a_run_leaves_the_page_alive_and_stops_on_demand(open_control, vendored)
     control.get_by_label("requests").fill("1000")
     control.get_by_role("button", name="Run", exact=True).click()
     expect(control.locator(".companion-run-status")).to_contain_text("of 4 done", timeout=RUN_TIMEOUT_MS)
-    assert page.evaluate(
-        "new Promise(done => { const start = performance.now(); setTimeout(() => done(performance.now() - start), 0) })"
-    ) < 1000
+    assert (
+        page.evaluate(
+            "new Promise(done => { const start = performance.now(); setTimeout(() => done(performance.now() - start), 0) })"
+        )
+        < 1000
+    )
     control.get_by_role("button", name="Stop").click()
     expect(control.locator(".companion-run-status")).to_have_text("Stopped.")
     assert drawn(chart) == before

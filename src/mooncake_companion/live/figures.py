@@ -104,10 +104,13 @@ def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value]) -
     setting = f"with {', '.join(changed)}, all else as published" if changed else "with the published setting"
     if sliced is None:
         return f"Modelled here, in your browser, {setting}."
+    slice_told = (
+        f"the first {len(sliced.requests):,} of {sliced.trace_requests:,} requests of the "
+        f"{sliced.source.rstrip('. ')}"
+    )
     return (
-        f"Modelled here, in your browser, on the first {len(sliced.requests):,} of "
-        f"{sliced.trace_requests:,} requests of the {sliced.source.rstrip('. ')}, {setting}. What is reported "
-        "is as in the paper, for its own setting and the whole trace."
+        f"Modelled here, in your browser, on {slice_told}, {setting}. What is reported is as in the paper, "
+        "for its own setting and the whole trace."
     )
 
 
