@@ -10,7 +10,7 @@ import pytest
 
 from mooncake_companion import traces
 from mooncake_companion.errors import InputError
-from mooncake_companion.experiments import prefill_scheduling
+from mooncake_companion.experiments import node_split, prefill_scheduling, storage_for_compute, walkthrough
 from mooncake_companion.live.figures import LIVE, answer, compute
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
 from mooncake_companion.publish import live, registry
@@ -50,6 +50,39 @@ def test_prefill_scheduling_gives_what_the_experiment_gives(conversation):
         close(row, prefill_scheduling.box_statistics(result.ttft_s))
         close(row, {"hit_ratio": result.hit_ratio, "mean_low_s": result.ttft_s.mean()})
     assert len({row["mean_s"] for row in outcome.rows}) > 1
+
+
+def test_the_map_of_actions_is_the_experiments():
+    outcome, told = compute("prefix-actions", {"model": "llama3-70b", "new_tokens": "3000"}, None)
+    expected = storage_for_compute.actions(storage_for_compute.Params(new_tokens=3000)).to_dict("records")
+    for row, same in zip(outcome.rows, expected, strict=True):
+        close(row, same)
+    assert told == "Modelled here, in your browser, with new_tokens = 3000, all else as published."
+
+
+def test_node_split_gives_what_the_experiment_gives():
+    trace = traces.load("synthetic").head(REQUESTS)
+    given = {"nodes": "4", "least_prefill_nodes": "1", "most_prefill_nodes": "3", "tbt_limit_s": "0.04"}
+    outcome, _ = compute("node-split", given, live.slice_of(trace))
+    params = node_split.Params(nodes=4, least_prefill_nodes=1, most_prefill_nodes=3, tbt_limit_s=0.04)
+    for row, split in zip(outcome.rows, (1, 2, 3), strict=True):
+        close(row, node_split._row(params, trace, split))
+    assert 0 < outcome.rows[0]["effective_share"] < 1
+
+
+@pytest.mark.parametrize("request_number", [0, 17, REQUESTS - 1])
+def test_the_walkthrough_weighs_as_the_experiment_does(conversation, request_number):
+    given = {"request": str(request_number), "nodes": "5", "prefill_nodes": "3", "arrival_speedup": "2"}
+    outcome, told = compute("request-walkthrough", given, live.slice_of(conversation))
+    assert f"first {request_number + 1} of {REQUESTS}" in told
+    params = walkthrough.Params(nodes=5, prefill_nodes=3)
+    faster = dataclasses.replace(conversation, arrival_s=conversation.arrival_s / 2)
+    weighed = walkthrough._weigh(faster, params.cluster(), [request_number])
+    expected = walkthrough._rows(f"Request {request_number}", weighed, request_number).to_dict("records")
+    assert len(outcome.rows) == len(expected) == 5
+    for row, same in zip(outcome.rows, expected, strict=True):
+        close(row, {name: value for name, value in same.items() if value == value})
+        assert row.keys() <= same.keys()
 
 
 def test_a_slice_survives_the_way_to_the_page(conversation):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.live import prefill_scheduling
+from mooncake_companion.live import node_split, prefill_scheduling, storage_for_compute, walkthrough
 from mooncake_companion.live.outcome import Outcome, Progress
 from mooncake_companion.live.slices import Slice, SliceParams
 from mooncake_companion.parameters import Parameter, Value, describe
@@ -30,31 +30,60 @@ class LiveFigure:
         Given a `params`, the `Slice` to replay (None if `replays` is not set) and a `Progress`.
     replays : bool
         Whether it replays a slice of the trace that the book's figure was made from.
+    asks_requests : bool
+        Whether a reader says how much of the slice; else the model takes what it needs.
     """
 
     params: type
     shown: tuple[str, ...]
     model: Callable[[Any, Any, Progress], Outcome]
     replays: bool = True
+    asks_requests: bool = True
 
     def fields(self) -> tuple[Parameter, ...]:
         """What the page asks for, in its order."""
         declared = {each.name: each for each in describe(self.params)}
-        return (*(describe(SliceParams) if self.replays else ()), *(declared[name] for name in self.shown))
+        length = describe(SliceParams) if self.replays and self.asks_requests else ()
+        return (*length, *(declared[name] for name in self.shown))
 
+
+_CONDUCTOR = (
+    "nodes",
+    "prefill_nodes",
+    "kvcache_balancing_threshold",
+    "cache_tokens_per_node",
+    "nic_bytes_per_s",
+    "arrival_speedup",
+)
 
 LIVE: Mapping[str, LiveFigure] = {
+    "prefix-actions": LiveFigure(
+        params=storage_for_compute.MapParams,
+        shown=("model", "new_tokens"),
+        model=storage_for_compute.actions,
+        replays=False,
+    ),
+    "request-walkthrough": LiveFigure(
+        params=walkthrough.Params,
+        shown=("request", *_CONDUCTOR),
+        model=walkthrough.run,
+        asks_requests=False,
+    ),
     "prefill-scheduling-ttft": LiveFigure(
-        params=prefill_scheduling.Params,
+        params=prefill_scheduling.Params, shown=_CONDUCTOR, model=prefill_scheduling.run
+    ),
+    "node-split": LiveFigure(
+        params=node_split.Params,
         shown=(
             "nodes",
-            "prefill_nodes",
-            "kvcache_balancing_threshold",
+            "least_prefill_nodes",
+            "most_prefill_nodes",
+            "ttft_limit_s",
+            "tbt_limit_s",
             "cache_tokens_per_node",
-            "nic_bytes_per_s",
-            "arrival_speedup",
+            "kvcache_balancing_threshold",
         ),
-        model=prefill_scheduling.run,
+        model=node_split.run,
     ),
 }
 """Live figures by their id."""
@@ -88,9 +117,11 @@ def compute(
     live = LIVE[figure]
     values = {field.name: field.parse(given[field.name]) for field in live.fields() if field.name in given}
     settings = dict(values)
-    if sliced is not None:
+    if sliced is not None and live.asks_requests:
         sliced = sliced.head(int(settings.pop("requests", SliceParams().requests)))
     outcome = live.model(live.params(**settings), sliced, progress)
+    if sliced is not None and outcome.replayed:
+        sliced = sliced.head(outcome.replayed)
     return outcome, _told(live, sliced, values)
 
 

@@ -21,8 +21,11 @@ class Outcome:
         What the figure shows now, for those who don't see it.
     fixed : mapping
         Controls of the figure, by the name of their Vega parameter, that can have but one value now.
+    replayed : int
+        Requests that were replayed, where the model chose how many; 0 where the reader did.
     """
 
     rows: list[Row]
     description: str
     fixed: Mapping[str, float | str] = field(default_factory=dict)
+    replayed: int = 0
