@@ -32,6 +32,8 @@ class LiveFigure:
         Whether it replays a slice of the trace that the book's figure was made from.
     asks_requests : bool
         Whether a reader says how much of the slice; else the model takes what it needs.
+    beside_reported : bool
+        Whether the figure also has what a paper reports, which stays.
     """
 
     params: type
@@ -39,6 +41,7 @@ class LiveFigure:
     model: Callable[[Any, Any, Progress], Outcome]
     replays: bool = True
     asks_requests: bool = True
+    beside_reported: bool = True
 
     def fields(self) -> tuple[Parameter, ...]:
         """What the page asks for, in its order."""
@@ -62,12 +65,14 @@ LIVE: Mapping[str, LiveFigure] = {
         shown=("model", "new_tokens"),
         model=storage_for_compute.actions,
         replays=False,
+        beside_reported=False,
     ),
     "request-walkthrough": LiveFigure(
         params=walkthrough.Params,
         shown=("request", *_CONDUCTOR),
         model=walkthrough.run,
         asks_requests=False,
+        beside_reported=False,
     ),
     "prefill-scheduling-ttft": LiveFigure(
         params=prefill_scheduling.Params, shown=_CONDUCTOR, model=prefill_scheduling.run
@@ -133,16 +138,15 @@ def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value]) -
         if value != published[name] and name != "requests"
     ]
     setting = f"with {', '.join(changed)}, all else as published" if changed else "with the published setting"
-    if sliced is None:
-        return f"Modelled here, in your browser, {setting}."
-    slice_told = (
-        f"the first {len(sliced.requests):,} of {sliced.trace_requests:,} requests of the "
-        f"{sliced.source.rstrip('. ')}"
-    )
-    return (
-        f"Modelled here, in your browser, on {slice_told}, {setting}. What is reported is as in the paper, "
-        "for its own setting and the whole trace."
-    )
+    of_what = ""
+    if sliced is not None:
+        of_what = (
+            f"on the first {len(sliced.requests):,} of {sliced.trace_requests:,} requests of the "
+            f"{sliced.source.rstrip('. ')}, "
+        )
+    told = f"Modelled here, in your browser, {of_what}{setting}."
+    kept = " What is reported is as in the paper, for its own setting and the whole trace."
+    return told + kept if live.beside_reported else told
 
 
 def answer(figure: str, given: str, sliced: str, progress: Progress) -> str:

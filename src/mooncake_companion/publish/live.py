@@ -8,6 +8,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -49,6 +50,7 @@ _FOLDER = "live"
 _NPM_TIMEOUT_S = 120
 _LIVE_CODE = "```{code-cell}\nfrom mooncake_companion.live import figures\n```\n"
 
+_CODE = re.compile("`([^`]*)`")
 _log = logging.getLogger(__name__)
 
 
@@ -114,9 +116,10 @@ def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
         step = "1" if field.type is int else "any"
         entry = f'<input type="number" step="{step}"{limits} value="{_plain(value)}" required {attributes}>'
     about = field.help if field.choices else f"{field.help}. {field.range} {field.unit}".rstrip()
+    about = _CODE.sub(r"<code>\1</code>", html.escape(about[0].upper() + about[1:]))
     return (
         f'<div class="companion-run-field"><label for="{ident}">{name.replace("_", " ")}</label>{entry}'
-        f'<small id="{ident}-about">{html.escape(about[0].upper() + about[1:])}</small>'
+        f'<small id="{ident}-about">{about}</small>'
         f'<small id="{ident}-error" class="companion-run-wrong"></small></div>'
     )
 
@@ -254,7 +257,7 @@ def _download(target: Path) -> str:
     if npm is None:
         return "npm is not installed"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pyodide.") as scratch:
         command = [npm, "pack", "--silent", "--pack-destination", scratch, f"pyodide@{PYODIDE_VERSION}"]
         try:
             done = subprocess.run(
@@ -269,11 +272,19 @@ def _download(target: Path) -> str:
         made.mkdir()
         with tarfile.open(packed) as archive:
             for name, known in PYODIDE_FILES.items():
-                member = archive.extractfile(f"package/{name}")
-                content = member.read() if member else b""
+                content = _member(archive, f"package/{name}")
                 if checksum(content) != known:
                     return f"{name} of the package from npm has another checksum than is pinned"
                 (made / name).write_bytes(content)
         shutil.rmtree(target, ignore_errors=True)
         made.rename(target)
     return ""
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    """Content of a file of an archive; empty where there is none. Nothing is unpacked by name."""
+    try:
+        found = archive.extractfile(name)
+    except KeyError:
+        return b""
+    return found.read() if found else b""
