@@ -80,7 +80,10 @@ def test_what_is_not_the_pinned_package_is_not_used(npm, tmp_path, given, told):
 
 def test_without_npm_the_page_is_told_the_public_address(npm, tmp_path):
     (tmp_path / "html").mkdir()
-    live.write_files(SimpleNamespace(outdir=str(tmp_path / "html"), confdir=str(tmp_path)), {})
+    app = SimpleNamespace(outdir=str(tmp_path / "html"), confdir=str(tmp_path))
+    live.write_files(app, {"another-figure": {}})
+    assert not list((tmp_path / "html").iterdir())
+    live.write_files(app, {"prefix-actions": {}})
     told = json.loads((tmp_path / "html/_static/live/live.json").read_text())
     assert told["pyodide"] == f"https://cdn.jsdelivr.net/npm/pyodide@{live.PYODIDE_VERSION}/"
     assert told["files"] == live.PYODIDE_FILES

@@ -151,7 +151,9 @@ def slice_of(trace: traces.Trace) -> Slice:
 
 
 def write_files(app: Sphinx, specs: Mapping[str, figures.Spec]) -> None:
-    """Write the slices, the wheel and Python itself, as far as it can be had."""
+    """Write the slices, the wheel and Python itself, as far as it can be had; nothing for a book without."""
+    if not LIVE.keys() & specs.keys():
+        return
     folder = Path(app.outdir, "_static", _FOLDER)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
