@@ -99,7 +99,9 @@ def test_the_page_draws_what_the_library_computes(open_control, html, vendored, 
     sliced = Slice.from_json(json.loads((html / "_static/live" / name).read_text())) if name else None
     outcome, told = compute(figure, CHANGED[figure], sliced)
     here = [row for row in rows(chart) if row.get("origin") != "reported"]
-    assert here == json.loads(json.dumps(outcome.rows))
+    for row, expected in zip(here, json.loads(json.dumps(outcome.rows)), strict=True):
+        # To the last bit but for powers, which two C libraries may round apart.
+        assert row == pytest.approx(expected, rel=1e-14)
     assert [row for row in rows(chart) if row.get("origin") == "reported"] == [
         row for row in published if row.get("origin") == "reported"
     ]

@@ -53,6 +53,7 @@
     async run() {
       if (running) return;
       running = this;
+      this.began = performance.now();
       this.say("", "");
       this.busy(true);
       try {
@@ -152,7 +153,9 @@
       await figure.show();
       this.box.dataset.from = from;
       this.buttons.back.disabled = from === "book";
-      this.status.textContent = from === "book" ? "" : "Done: the figure above and its caption are of this run.";
+      const seconds = ((performance.now() - this.began) / 1000).toFixed(1);
+      this.status.textContent =
+        from === "book" ? "" : `Done in ${seconds} s: the figure above and its caption are of this run.`;
       this.box.dispatchEvent(new CustomEvent("companion-redrawn", { bubbles: true, detail: { spec, from } }));
     }
 

@@ -50,6 +50,7 @@ _FOLDER = "live"
 _NPM_TIMEOUT_S = 120
 _LIVE_CODE = "```{code-cell}\nfrom mooncake_companion.live import figures\n```\n"
 
+_UNITS_IN_NAMES = ("s", "bytes/s")
 _CODE = re.compile("`([^`]*)`")
 _log = logging.getLogger(__name__)
 
@@ -118,10 +119,18 @@ def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
     about = field.help if field.choices else f"{field.help}. {field.range} {field.unit}".rstrip()
     about = _CODE.sub(r"<code>\1</code>", html.escape(about[0].upper() + about[1:]))
     return (
-        f'<div class="companion-run-field"><label for="{ident}">{name.replace("_", " ")}</label>{entry}'
+        f'<div class="companion-run-field"><label for="{ident}">{_label(field)}</label>{entry}'
         f'<small id="{ident}-about">{about}</small>'
         f'<small id="{ident}-error" class="companion-run-wrong"></small></div>'
     )
+
+
+def _label(field: Parameter) -> str:
+    """Its name in words, with the unit as one writes it where the name ends in it."""
+    ending = f"_{field.unit.replace('/', '_per_')}"
+    if field.unit in _UNITS_IN_NAMES and field.name.endswith(ending):
+        return f"{field.name.removesuffix(ending).replace('_', ' ')} ({field.unit})"
+    return field.name.replace("_", " ")
 
 
 def _plain(value: Any) -> str:
