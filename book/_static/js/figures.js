@@ -96,6 +96,7 @@
       this.panel = box.querySelector(".companion-controls");
       this.scroll = box.querySelector(".companion-scroll");
       this.controls = [];
+      box.figure = this; // for live.js, which gives it other rows
     }
 
     async draw() {

@@ -368,6 +368,7 @@ def _page_config(config: dict[str, Any]) -> dict[str, Any]:
         "include_patterns": ["**"],
         "html_baseurl": "",
         "companion_traces": [],
+        "companion_live": False,  # where a run is made, Python is at hand
         # What stands in other chapters is not in this one page.
         "suppress_warnings": ["myst.xref_missing", "ref.numref", "ref.ref"],
     }

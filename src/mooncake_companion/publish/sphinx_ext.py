@@ -26,7 +26,7 @@ from sphinx.util.osutil import relative_uri
 from mooncake_companion import traces
 from mooncake_companion.datafiles import replacing
 from mooncake_companion.errors import CompanionError
-from mooncake_companion.publish import citations, directives, figures, registry
+from mooncake_companion.publish import citations, directives, figures, live, policy, registry
 from mooncake_companion.publish.chapters import any_chapter
 from mooncake_companion.publish.dependencies import STAMP, content_hash, machine_fingerprint, split, stamp
 from mooncake_companion.publish.kernel import use_this_interpreter
@@ -139,6 +139,8 @@ def _visit_notes(translator: Any, node: ChartNotesNode) -> None:
         for ending, label in figures.KINDS.items()
     )
     origin = origin_html(figures.provenance(node["spec"]))
+    if translator.builder.config.companion_live:
+        translator.body.append(live.control_html(node["spec"]))
     translator.body.append(
         f'<div class="companion-notes">{origin}'
         f'<p class="companion-downloads"><a href="#fig-{name}">Permanent link'
@@ -208,6 +210,8 @@ def write_downloads(app: Sphinx, exception: Exception | None) -> None:
         specification = folder / f"{name}.json"
         if not specification.exists() or specification.read_text("utf-8") != figures.to_json(figure["spec"]):
             figures.write_figure(figure["spec"], folder)
+    if app.config.companion_live:
+        live.write_files(app, {name: figure["spec"] for name, figure in known.items()})
 
 
 def check_register(app: Sphinx, env: BuildEnvironment) -> None:
@@ -242,6 +246,9 @@ def serve_scripts(app: Sphinx) -> None:
     app.add_js_file(f"js/{bundle}", defer="defer")
     app.add_js_file("js/figures.js", defer="defer")
     app.add_js_file("js/tables.js", defer="defer")
+    if app.config.companion_live:
+        app.add_js_file("js/live.js", defer="defer")
+        app.add_css_file("css/live.css")
     installed = metadata.files("sphinx-mathjax-offline") or []
     mathjax = next(file for file in installed if file.name == "tex-svg.js")
     shutil.copyfile(str(mathjax.locate()), scripts / "tex-svg.js")
@@ -369,6 +376,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     os.environ["COMPANION_BUILD"] = "1"  # the kernels inherit it, and draw charts for the page
     use_this_interpreter(Path(app.doctreedir).parent / "kernel")
     app.add_config_value("companion_traces", [], "env")
+    app.add_config_value("companion_live", False, "html")
     skipped: Any = dict.fromkeys(("latex", "text", "texinfo", "man"), (_skip, None))
     app.add_node(ChartNode, html=(_visit_chart, None), **skipped)
     app.add_node(ChartNotesNode, html=(_visit_notes, None), **skipped)
@@ -386,5 +394,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-check-consistency", check_register)
     app.connect("build-finished", write_downloads)
     directives.setup(app)
+    policy.setup(app)
     app.connect("config-inited", _declare_safe, priority=900)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
