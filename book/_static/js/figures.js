@@ -36,7 +36,7 @@
       text: { color: text },
       style: { "guide-label": { fill: text }, "guide-title": { fill: text }, "group-title": { fill: text } },
       view: { stroke: null },
-      aria: true,
+      mark: { aria: false }, // one image with a description and a table, not thousands of nameless marks
     };
   }
 
@@ -96,6 +96,7 @@
       this.panel = box.querySelector(".companion-controls");
       this.scroll = box.querySelector(".companion-scroll");
       this.controls = [];
+      box.figure = this; // for live.js, which gives it other rows
     }
 
     async draw() {
@@ -170,6 +171,7 @@
       if (element.textContent.trim()) element.removeAttribute("aria-label"); // it contradicts the visible text
     for (const list of document.querySelectorAll(".citation-list[role=list]"))
       for (const item of list.children) item.setAttribute("role", "listitem");
+    for (const button of document.querySelectorAll(".theme-switch-button")) button.setAttribute("aria-label", "Colour mode");
     for (const icon of document.querySelectorAll(".theme-switch-button .theme-switch")) {
       icon.removeAttribute("title");
       icon.setAttribute("aria-hidden", "true");

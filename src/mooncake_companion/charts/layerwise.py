@@ -35,9 +35,11 @@ def added(table: pd.DataFrame) -> alt.LayerChart:
     )
     bars = (
         base.transform_filter(alt.datum.origin == "modelled")
-        .mark_bar(color=PALETTE["dram"])
+        .mark_bar(color=PALETTE["dram"], stroke=PALETTE["dram"])
         .encode(
-            alt.Opacity("method:N", legend=alt.Legend(title=None)).scale(domain=list(METHODS), range=[0.5, 1])
+            alt.FillOpacity("method:N", legend=alt.Legend(title=None)).scale(
+                domain=list(METHODS), range=[0.35, 1]
+            )
         )
     )
     marks = base.transform_filter(alt.datum.origin == "reported").mark_point(

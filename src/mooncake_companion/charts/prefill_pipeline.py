@@ -26,13 +26,15 @@ def gantt(table: pd.DataFrame, *, pipeline_nodes: int, chunk_tokens: int) -> alt
     )
     last_s = float(table["end_s"].max())
     x = alt.X("start_s:Q").title("Time (s)").scale(domain=[0, last_s], nice=True)
-    bars = base.mark_bar(height={"band": 0.86}, color=PALETTE["prefill"], stroke="white", strokeWidth=0.5)
+    bars = base.mark_bar(height={"band": 0.86}, color=PALETTE["prefill"], strokeWidth=0.75)
+    key = alt.Legend(title="Prompt", symbolFillColor=PALETTE["prefill"])
     chunks = bars.encode(
         x,
         alt.X2("end_s:Q"),
         alt.Y("stage:O").title("Stage (node)").axis(ticks=False, domain=False),
-        alt.Opacity("prompt:N", legend=alt.Legend(title="Prompt")).scale(
-            domain=["long", "short"], range=[1, 0.45]
+        alt.FillOpacity("prompt:N", legend=key).scale(domain=["long", "short"], range=[1, 0.3]),
+        alt.Stroke("prompt:N", legend=key).scale(
+            domain=["long", "short"], range=["white", PALETTE["prefill"]]
         ),
         tooltip=[
             alt.Tooltip("prompt:N").title("Prompt"),

@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, finish, shapes
 
 METHODS = ("transfer engine", "tcp", "gloo")
 COMPONENTS = {
@@ -206,8 +206,9 @@ def waits(table: pd.DataFrame) -> alt.LayerChart:
             alt.Tooltip("alone_s:Q", format=",.3f").title("One transfer alone (s)"),
         ],
     )
+    shape = alt.Shape("copies:N", legend=alt.Legend(title=None)).scale(shapes(_COPIES))
     return finish(
-        (base.mark_line() + base.mark_point(size=45)).properties(height=240),
+        (base.mark_line() + base.mark_point(size=60).encode(shape)).properties(height=240),
         name="hot-holder-waits",
         description=_describe_waits(table),
         table=table,
