@@ -36,7 +36,7 @@
       text: { color: text },
       style: { "guide-label": { fill: text }, "guide-title": { fill: text }, "group-title": { fill: text } },
       view: { stroke: null },
-      mark: { aria: false }, // one image with a description and a table, not thousands of nameless marks
+      aria: true,
     };
   }
 
@@ -129,6 +129,11 @@
         actions: false, bind: this.panel, renderer: "svg", ast: true, logLevel: 1, tooltip: { disableDefaultStyle: true },
       });
       this.view = result.view;
+      // One image with a description, and a table below it; not thousands of marks to listen through.
+      const drawing = this.live.closest("[role=graphics-document]") || this.live.querySelector("[role=graphics-document]");
+      drawing.setAttribute("role", "img");
+      drawing.removeAttribute("aria-roledescription");
+      this.live.querySelector("svg").setAttribute("aria-hidden", "true");
       this.controls = (result.vgSpec.signals || []).filter(signal => signal.bind).map(signal => signal.name);
     }
 
