@@ -19,15 +19,7 @@ _PATIENCE_S = 30
 def started(program: str, profile: Path) -> Iterator["Tab"]:
     """A headless Firefox with a new profile, as long as it is asked."""
     log = profile / "firefox.log"
-    command = [
-        program,
-        "--headless",
-        "--no-remote",
-        "--profile",
-        str(profile),
-        "--remote-debugging-port",
-        "0",
-    ]
+    options = ["--headless", "--no-remote", "--remote-debugging-port", "0", "--profile", str(profile)]
     with log.open("wb") as stderr:
         process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL, stderr=stderr)
     try:
