@@ -194,11 +194,22 @@
     for (const figure of figures) figure.show();
 
     let last = theme();
+    let shown = last;
     new MutationObserver(() => {
       if (theme() === last) return;
-      last = theme();
+      last = shown = theme();
       for (const figure of figures) figure.show();
     }).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+
+    // On paper a page is light, whatever it is on the screen; its figures are the static ones.
+    addEventListener("beforeprint", () => {
+      last = "light";
+      document.documentElement.dataset.theme = "light";
+    });
+    addEventListener("afterprint", () => {
+      last = shown;
+      document.documentElement.dataset.theme = shown;
+    });
 
     let waiting;
     addEventListener("resize", () => {
