@@ -58,10 +58,11 @@ BESIDE_COLOUR = {
     "cache-block-heat": "a quantity; the table has the number of each block",
     "cache-byte-flows": "the axes name the node and the tier that a line leaves",
     "deployment-timeline": "bars are tall or low, lines thick or thin, as the legend says",
+    "latency-budget": "drawn in the order of the legend, with edges between; named when amplified",
     "request-walkthrough": "parts are drawn in the order of the legend, with edges between them",
 }
 SAYS_IT_TOO = {
-    "column", "facet", "fillOpacity", "row", "shape", "size", "strokeDash", "strokeWidth", "text",
+    "column", "facet", "row", "shape", "size", "strokeDash", "strokeWidth", "text",
     "x", "xOffset", "y", "yOffset",
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, finish, opacity_key
 
 _NODES = tuple(f"{pool} {number}" for pool in ("Prefill", "Decode", "Node") for number in range(1, 17))
 _HOLDS = {
@@ -174,6 +174,10 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
     y = alt.Y("y0:Q").title(None).axis(None).scale(domain=[0, 1], reverse=True, nice=False)
     x = alt.X("x0:Q").title(None).axis(None).scale(domain=[0, 1], nice=False)
     parts = list(_PARTS)
+    in_order = alt.Legend(title=None, columns=3, symbolStrokeWidth=0)
+    colour = alt.Color("part:N", legend=in_order).scale(colours({part: _PARTS[part][0] for part in parts}))
+    solid = alt.Scale(type="ordinal", domain=parts, range=[_PARTS[part][1] for part in parts])
+    key = opacity_key(table, colour, alt.Opacity("part:N", scale=solid, legend=in_order))
     bars = (
         base.transform_filter("datum.x1 > datum.x0 + 1e-9")
         .mark_bar(strokeWidth=0.75)
@@ -182,13 +186,9 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
             alt.X2("x1:Q"),
             y,
             alt.Y2("y1:Q"),
-            alt.Color("part:N", legend=alt.Legend(title=None, columns=3, symbolStrokeWidth=0)).scale(
-                colours({part: _PARTS[part][0] for part in parts})
-            ),
+            colour,
             alt.Stroke("part:N", legend=None).scale(colours({part: _PARTS[part][0] for part in parts})),
-            alt.FillOpacity("part:N").scale(
-                type="ordinal", domain=parts, range=[_PARTS[part][1] for part in parts]
-            ),
+            alt.FillOpacity("part:N", scale=solid),
             tooltip=[
                 alt.Tooltip("mode:N").title("Deployment"),
                 alt.Tooltip("row:N").title("Row"),
@@ -220,7 +220,7 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
         .mark_text(align="left", fontSize=11)
         .encode(alt.X("x0:Q"), y=alt.Y("at:Q"), text="told:N")
     )
-    chart = (bars + names + headings + labels).add_params(
+    chart = (bars + names + headings + labels + key).add_params(
         alt.param(
             name=focus,
             value="both",

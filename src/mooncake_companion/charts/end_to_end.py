@@ -64,6 +64,7 @@ def tbt(table: pd.DataFrame) -> alt.LayerChart:
         .encode(_shape(), opacity=alt.condition(chosen, alt.value(1), alt.value(0.1)))
     )
     chart = (modelled.add_params(chosen) + reported).add_params(_workload_menu(table, "tbt_workload"))
+    chart = chart.resolve_legend(shape="independent")
     return finish(
         chart.properties(height=320), name="tbt-distribution", description=_describe_tbt(table), table=table
     )

@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, dashes, finish, shapes
+from mooncake_companion.charts.theme import PALETTE, colours, dashes, finish, opacity_key, shapes
 
 POLICIES = {
     "Baseline": "baseline",
@@ -33,6 +33,8 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
     """
     shown = table[table["policy"].isin(list(POLICIES))]
     y = alt.Y("policy:N").title(None).sort(list(POLICIES)).axis(ticks=False, labelExpr=_IN_LINES)
+    solid = alt.Scale(domain=list(_FATES.values()), range=[0.35, 1])
+    grey = alt.Legend(title=None, symbolFillColor="#808080", symbolStrokeColor="#808080")
     bars = (
         alt.Chart(shown)
         .transform_filter("datum.origin == 'modelled'")
@@ -48,10 +50,7 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
             alt.X("share:Q").title("Requests rejected").axis(format="%"),
             alt.Color("policy:N", scale=colours(POLICIES), legend=None),
             alt.Stroke("policy:N", scale=colours(POLICIES), legend=None),
-            alt.FillOpacity(
-                "fate:O",
-                legend=alt.Legend(title=None, symbolFillColor="#808080", symbolStrokeColor="#808080"),
-            ).scale(domain=list(_FATES.values()), range=[0.35, 1]),
+            alt.FillOpacity("fate:O", scale=solid),
             alt.Order("fate:O"),
             tooltip=[
                 alt.Tooltip("policy:N").title("Policy"),
@@ -76,7 +75,9 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
         )
     )
     return finish(
-        (bars + reported).properties(height=alt.Step(44)),
+        (bars + reported + opacity_key(shown, alt.Opacity("fate:O", scale=solid, legend=grey))).properties(
+            height=alt.Step(44)
+        ),
         name="overload-rejected",
         description=_describe_rejected(shown),
         table=table,

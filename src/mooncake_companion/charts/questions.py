@@ -274,10 +274,8 @@ def remote_reads(table: pd.DataFrame) -> alt.LayerChart:
         )
     )
     dash = alt.StrokeDash("way:N").scale(domain=names, range=[list(dash) for _, dash in _WAYS.values()])
-    lines = base.mark_line().encode(
-        dash.title(None).legend(columns=1, symbolType="stroke", symbolSize=400, symbolStrokeWidth=3)
-    )
-    shape = alt.Shape("way:N").title(None).legend(None).scale(shapes(names))
+    lines = base.mark_line().encode(dash.title(None).legend(columns=1))
+    shape = alt.Shape("way:N").title(None).legend(columns=1).scale(shapes(names))
     chart = lines + base.mark_point(size=45).encode(shape)
     return finish(
         chart.add_params(batch).properties(height=260),

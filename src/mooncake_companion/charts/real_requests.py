@@ -67,7 +67,11 @@ def _panel(
     marks = (
         base.transform_filter("datum.origin == 'reported'")
         .mark_point(color=PALETTE["reported"], filled=True, size=45, opacity=1, clip=True)
-        .encode(alt.Shape("system:N", legend=_MARKS).scale(domain=list(SYSTEMS), range=list(_SHAPES)))
+        .encode(
+            alt.Shape("system:N", legend=_MARKS if metric == "ttft" else None).scale(
+                domain=list(SYSTEMS), range=list(_SHAPES)
+            )
+        )
     )
     limit = (
         alt.Chart(table)
@@ -77,7 +81,7 @@ def _panel(
         .encode(alt.X("limit:Q").title(heading))
     )
     chart: alt.LayerChart = (limit + lines + marks).properties(width=290, height=260)
-    return chart
+    return chart.resolve_legend(shape="independent")
 
 
 def _describe(table: pd.DataFrame) -> str:

@@ -83,7 +83,8 @@ HEAT = ("#3F7FD1", "#D57D00", "#C8202F")
 """How much a thing is in demand, from cold to hot; bound by the same rules as `PALETTE`."""
 
 DASHES: list[list[float]] = [[1, 0], [8, 3], [2, 3], [8, 3, 2, 3]]
-SHAPES = ["circle", "square", "triangle-up", "diamond"]
+SHAPES = ["circle", "square", "triangle-up", "diamond", "cross"]
+SHAPES += ["triangle-down", "triangle-right", "triangle-left"]
 """What tells things apart beside their colour: patterns of lines, shapes of points, in the order of use."""
 
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -111,6 +112,12 @@ def dashes(names: Iterable[str]) -> alt.Scale:
 def shapes(names: Iterable[str]) -> alt.Scale:
     """A shape of point for each name, as `dashes` for lines."""
     return alt.Scale(domain=(there := list(names)), range=SHAPES[: len(there)])
+
+
+def opacity_key(table: pd.DataFrame, *encodings: Any) -> alt.Chart:
+    """A layer without marks that has the legend of an opacity: Vega-Lite makes none for that of a fill."""
+    chart: alt.Chart = alt.Chart(table).transform_filter("false").mark_bar().encode(*encodings)
+    return chart
 
 
 def finish(chart: _Chart, *, name: str, description: str, table: pd.DataFrame) -> _Chart:

@@ -153,7 +153,7 @@ def under_way(table: pd.DataFrame, *, bandwidth_gbit_per_s: int) -> alt.Chart:
         alt.Chart(table)
         .transform_filter("datum.bandwidth_gbit_per_s == hot_bandwidth")
         .transform_calculate(gb="datum.under_way_bytes / 1e9", received="datum.received_bytes / 1e9")
-        .mark_area(color=PALETTE["network"], interpolate="step-after", line={"color": PALETTE["network"]})
+        .mark_area(color=PALETTE["network"], stroke=PALETTE["network"], interpolate="step-after")
         .encode(
             alt.X("time_s:Q").title("Time since the first request (s)").scale(nice=False),
             alt.Y("gb:Q").title("Hot prefix under way (GB)"),
