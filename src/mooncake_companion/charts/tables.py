@@ -30,8 +30,9 @@ def readable(
     readable = pd.DataFrame(shown, index=table.index)
     if rows is not None:
         readable = readable.set_axis(pd.Index(table[rows[0]]))
-    named = rows[1] if rows else table.index.name and str(table.index.name).capitalize()
-    return readable.rename_axis(index=None, columns=named)
+    named = table.index.name if rows is None else rows[1]
+    heading = None if named is None else str(named)
+    return readable.rename_axis(index=None, columns=heading and heading[0].upper() + heading[1:])
 
 
 def rounded(value: float) -> str:
