@@ -19,18 +19,20 @@ def readable(
     columns : dict
         Column of `table` to (heading, format), as ``{"error": ("Error", "{:+.0%}")}``.
     rows : tuple of str, optional
-        Column whose values head the rows, and what stands above them; else the index does.
+        Column whose values head the rows, and what stands above them; else the index does, below its
+        name.
 
     >>> readable(pd.DataFrame({"error": [-0.118]}), {"error": ("Error", "{:+.0%}")})
       Error
     0  -12%
     """
     shown = {heading: table[name].map(form.format) for name, (heading, form) in columns.items()}
-    readable = pd.DataFrame(shown, index=table.index.rename(None))
-    if rows is None:
-        return readable
-    name, heading = rows
-    return readable.set_axis(pd.Index(table[name])).rename_axis(index=None, columns=heading)
+    readable = pd.DataFrame(shown, index=table.index)
+    if rows is not None:
+        readable = readable.set_axis(pd.Index(table[rows[0]]))
+    named = table.index.name if rows is None else rows[1]
+    heading = None if named is None else str(named)
+    return readable.rename_axis(index=None, columns=heading and heading[0].upper() + heading[1:])
 
 
 def rounded(value: float) -> str:

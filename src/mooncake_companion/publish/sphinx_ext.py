@@ -145,9 +145,21 @@ def _visit_notes(translator: Any, node: ChartNotesNode) -> None:
         f'<div class="companion-notes">{origin}'
         f'<p class="companion-downloads"><a href="#fig-{name}">Permanent link'
         f'<span class="visually-hidden"> to figure {name}</span></a> Download: {links}</p>'
-        f"{cite_html(node['spec']['name'])}</div>"
+        f"{data_html(node['spec']['name'])}{cite_html(node['spec']['name'])}</div>"
     )
     raise nodes.SkipNode
+
+
+def data_html(name: str) -> str:
+    """A figure's rows as a table, folded away; a script makes it when it is opened."""
+    figure = registry.figures().get(name)
+    title = html.escape(f"Data of the figure: {figure.title if figure else name}")
+    name = html.escape(name)
+    return (
+        f'<details class="companion-data" data-figure="{name}" data-caption="{title}">'
+        f'<summary>Data table<span class="visually-hidden"> of figure {name}</span></summary>'
+        '<div class="companion-table"><p>The rows are in the CSV above.</p></div></details>'
+    )
 
 
 def cite_html(name: str) -> str:
@@ -249,6 +261,7 @@ def serve_scripts(app: Sphinx) -> None:
     if app.config.companion_live:
         app.add_js_file("js/live.js", defer="defer")
         app.add_css_file("css/live.css")
+    app.add_js_file("js/data-tables.js", defer="defer")
     installed = metadata.files("sphinx-mathjax-offline") or []
     mathjax = next(file for file in installed if file.name == "tex-svg.js")
     shutil.copyfile(str(mathjax.locate()), scripts / "tex-svg.js")
