@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 from mooncake_companion.errors import CompanionError
+from mooncake_companion.publish import archive, weights
+from mooncake_companion.publish.project import pages
 
 _JUPYTER_BOOK = """
 import functools
@@ -52,12 +54,16 @@ def build_book(root: Path, *, quiet: bool = False) -> Path:
     pages_read = root / "_build" / ".doctrees"
     if _is_newer(root / "_toc.yml", pages_read / "environment.pickle"):
         shutil.rmtree(pages_read)  # sphinx-external-toc stumbles over pages that moved to another part
+    _notice_changed_scripts(root / "book" / "_static", root / "_build" / "html" / ".buildinfo")
     try:
         run_jupyter_book(root, "-W", "-n", "--keep-going", quiet=quiet)
     except CompanionError:
         shutil.rmtree(pages_read, ignore_errors=True)  # or Sphinx would not warn of them again
         raise
-    return root / "_build" / "html" / "index.html"
+    html = root / "_build" / "html"
+    weights.write_weights(html, pages(root), root / "_build" / weights.TABLE)
+    archive.write_archive(html)
+    return html / "index.html"
 
 
 def run_jupyter_book(source: Path, *options: str, quiet: bool) -> None:
@@ -82,6 +88,16 @@ def run_jupyter_book(source: Path, *options: str, quiet: bool) -> None:
     )
     if done.returncode:
         raise CompanionError(f"the book could not be built:\n{useful_lines(done.stderr)}")
+
+
+def _notice_changed_scripts(static: Path, built: Path) -> None:
+    """Have Sphinx write the pages again, without running them, when a script or a style changed.
+
+    It looks at the pages' sources alone, and would neither copy such a file nor put its new checksum
+    into the pages.
+    """
+    if built.exists() and any(_is_newer(file, built) for file in static.rglob("*")):
+        built.write_text(re.sub(r"(?m)^config: .*$", "config: changed", built.read_text("utf-8")), "utf-8")
 
 
 def _is_newer(source: Path, made: Path) -> bool:
