@@ -9,6 +9,7 @@ from mooncake_companion import reported
 from mooncake_companion.publish import registry
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+from_a_file = pytest.mark.parametrize("address", ["file"], indirect=True)  # two tests use http as well
 
 NUMBERED = [place for place in registry.places() if re.search(r"\d$", place.place.partition(", ")[2])]
 TOP = 4
@@ -74,6 +75,7 @@ def test_what_is_typed_into_the_field_of_any_page_is_searched(open_page):
     expect(first).to_have_text("arXiv, Table 3: Requests rejected by admission policy")
 
 
+@from_a_file
 def test_each_number_of_the_papers_leads_to_its_place_whichever_paper_is_meant(search):
     missed = []
     for place in NUMBERED:
@@ -85,12 +87,14 @@ def test_each_number_of_the_papers_leads_to_its_place_whichever_paper_is_meant(s
     assert missed == []
 
 
+@from_a_file
 def test_a_named_paper_comes_first(search):
     for name in ("Figure 9", "Table 2", "section 5.2"):
         for paper in ("FAST'25", "arXiv"):
             assert search(f"{paper} {name}")[0][0].startswith(f"{paper.replace(chr(39), '’')}, {name}: ")
 
 
+@from_a_file
 @pytest.mark.parametrize(
     ("query", "first"),
     [
@@ -107,6 +111,7 @@ def test_short_forms_are_understood(search, query, first):
     assert search(query)[0][0].startswith(f"{first}: ")
 
 
+@from_a_file
 def test_each_reported_number_is_found_by_its_id(search, html):
     rows = set(re.findall(r'<tr id="([^"]+)"', (html / "book" / "scoreboard.html").read_text("utf-8")))
     ids = list(reported.claims()["id"])

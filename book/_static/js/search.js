@@ -15,6 +15,7 @@
     const query = new URLSearchParams(location.search).get("q") || "";
     const [, word, number] = query.match(ASKED) || [];
     return {
+      query,
       kind: word && Object.keys(KINDS).find(name => KINDS[name].test(word.toLowerCase())),
       number,
       arxiv: /arxiv|2407\.?00079/i.test(query),
@@ -24,7 +25,8 @@
 
   Scorer.score = ([page, title, , description, score]) => {
     const [, paper, placeKind, placeNumber] = (description && title.match(PLACE)) || [];
-    const { kind, number, arxiv, fast } = asked();
+    const { query, kind, number, arxiv, fast } = asked();
+    if (title === query.trim()) return 200;
     if (!kind || !paper) return score;
     if (placeKind.toLowerCase() !== kind || placeNumber.toLowerCase() !== number.toLowerCase()) return 0;
     const other = paper === "arXiv" ? fast && !arxiv : arxiv && !fast;

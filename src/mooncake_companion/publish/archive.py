@@ -21,7 +21,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can state
 _MODE = (stat.S_IFREG | 0o644) << 16
 _UNIX = 3
 _LEFT_OUT = (FOLDER, ".buildinfo")
-_NOTE = re.compile(r'(<span class="companion-archive">)(.*?)(</span>)', re.DOTALL)
+_NOTE = re.compile(r'(<span class="companion-archive">).*?(</span>)', re.DOTALL)
 _COPY = "you are reading the archive"
 
 
@@ -62,7 +62,7 @@ def write_archive(html: Path) -> Path:
 
 def without_note(page: str) -> str:
     """A page as it is in the archive, where no link leads to the archive."""
-    return _NOTE.sub(rf"\1{_COPY}\3", page)
+    return _NOTE.sub(rf"\1{_COPY}\2", page)
 
 
 def _contents(html: Path) -> Iterator[tuple[str, bytes]]:
@@ -102,12 +102,16 @@ def _comment(archive: Path) -> bytes:
 def _tell_size(html: Path, size_bytes: int) -> None:
     told = f"{NAME}.zip, {size_bytes / 1e6:.1f} MB"
     for path in html.rglob("*.html"):
-        page = path.read_text("utf-8")
-        if _NOTE.search(page):
-            filled = _NOTE.sub(lambda found: found[1] + _link(html, path, told) + found[3], page)
-            if filled != page:
-                with replacing(path) as part:
-                    part.write_text(filled, "utf-8")
+        insert(path, _NOTE, _link(html, path, told))
+
+
+def insert(path: Path, place: re.Pattern[str], content: str) -> None:
+    """Put `content` into a written page between the first and the last group of `place`, if it has that."""
+    page = path.read_text("utf-8")
+    filled = place.sub(lambda found: f"{found[1]}{content}{found[found.re.groups]}", page)
+    if filled != page:
+        with replacing(path) as part:
+            part.write_text(filled, "utf-8")
 
 
 def _link(html: Path, page: Path, told: str) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mooncake_companion.datafiles import writable_folder
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish import archive, weights
 from mooncake_companion.publish.project import pages
@@ -50,7 +51,10 @@ def build_book(root: Path, *, quiet: bool = False) -> Path:
     ------
     CompanionError
         If the build fails; the message holds the lines that say why.
+    InputError
+        If nothing can be written there.
     """
+    writable_folder(root / "_build")
     pages_read = root / "_build" / ".doctrees"
     if _is_newer(root / "_toc.yml", pages_read / "environment.pickle"):
         shutil.rmtree(pages_read)  # sphinx-external-toc stumbles over pages that moved to another part

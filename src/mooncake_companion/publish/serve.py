@@ -55,8 +55,8 @@ def server(folder: Path, port: int = 0) -> http.server.ThreadingHTTPServer:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise CompanionError(
-                f"port {port} is in use by another program; choose another: companion serve --port {port + 1}, "
-                "or --port 0 for any that is free"
+                f"port {port} is in use by another program; choose another: "
+                f"companion serve --port {port + 1}, or --port 0 for any that is free"
             ) from error
         if error.errno == errno.EACCES:
             raise CompanionError(

@@ -26,7 +26,7 @@ from sphinx.util.osutil import relative_uri
 
 from mooncake_companion import traces
 from mooncake_companion.errors import CompanionError
-from mooncake_companion.publish import citations, directives, figures, registry, search
+from mooncake_companion.publish import citations, directives, figures, launch, registry, search
 from mooncake_companion.publish.chapters import any_chapter
 from mooncake_companion.publish.dependencies import content_hash, dependencies
 from mooncake_companion.publish.kernel import use_this_interpreter
@@ -374,5 +374,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("build-finished", write_downloads)
     directives.setup(app)
     search.setup(app)
+    launch.setup(app)
     app.connect("config-inited", _declare_safe, priority=900)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -64,8 +64,9 @@ class Weight:
 
 def weigh(page: Path, folder: Path) -> Weight:
     """Weigh a page of the book that was built into `folder`."""
-    text = archive.without_note(page.read_text("utf-8"))
-    images, shared = [], []
+    text = _TABLE_IN_PAGE.sub(r"\1\2", archive.without_note(page.read_text("utf-8")))
+    images: list[Path] = []
+    shared: list[Path] = []
     for path in loaded(text, page, folder):
         (images if path.is_relative_to(folder / "figures") else shared).append(path)
     return Weight(
@@ -161,14 +162,9 @@ def write_weights(folder: Path, pages: list[str], table: Path) -> list[Weight]:
         for each in weights:
             row = [each.page, each.figures, *(getattr(each, column) for column in columns)]
             writer.writerow([*row, times["pages"].get(each.page, {}).get("first_figure_s", "")])
-    for page in pages:
-        path = folder / f"{page}.html"
-        if path.exists() and _TABLE_IN_PAGE.search(text := path.read_text("utf-8")):
-            shown = "".join(_shown([each for each in weights if each.figures], times))
-            filled = _TABLE_IN_PAGE.sub(lambda found, shown=shown: found[1] + shown + found[2], text)
-            if filled != text:
-                with replacing(path) as part:
-                    part.write_text(filled, "utf-8")
+    shown = "".join(_shown([each for each in weights if each.figures], times))
+    for path in folder.rglob("*.html"):
+        archive.insert(path, _TABLE_IN_PAGE, shown)
     return weights
 
 
@@ -179,7 +175,15 @@ def recorded() -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _shown(weights: list[Weight], times: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:
-    headings = ("Page", "Figures", "Page (kB)", "Images (kB)", "Shared (kB)", "First visit (kB)", "First figure")
+    headings = (
+        "Page",
+        "Figures",
+        "Page (kB)",
+        "Images (kB)",
+        "Shared (kB)",
+        "First visit (kB)",
+        "First figure",
+    )
     yield '<div class="pst-scrollable-table-container"><table class="table"><thead><tr>'
     yield "".join(f'<th scope="col">{heading}</th>' for heading in headings)
     yield "</tr></thead><tbody>"
