@@ -35,7 +35,9 @@ _LINK = re.compile(r"\]\((?!https?:|#)([a-z-]+)\.md(#[\w-]+)?\)")
 _TITLED = re.compile(r"(.*?)\s*<([^>]+)>", re.DOTALL)
 _DIRECTIVE = re.compile(r"^(?:`{3,}|:{3,})\{.*?^(?:`{3,}|:{3,})\s*$\n?", re.DOTALL | re.MULTILINE)
 _LABEL = re.compile(r"^\$\$ \(([\w-]+)\)$", re.MULTILINE)
-_WORK = re.compile(r"@\w+\{([^,]+),.*?author\s*=\s*\{+([^,}]+).*?year\s*=\s*\{(\d+)", re.DOTALL)
+_WORK = re.compile(r"^@\w+\{([^,]+),(.*?)^\}", re.DOTALL | re.MULTILINE)
+_AUTHOR = re.compile(r"author\s*=\s*\{+([^,}]+)(,.* and )?")
+_YEAR = re.compile(r"year\s*=\s*\{(\d+)")
 _TARGET = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
 
 
@@ -134,8 +136,12 @@ def plain(text: str, glued: Mapping[str, Any], works: Mapping[str, str]) -> str:
 
 def works(root: Path) -> dict[str, str]:
     """How a text names each work that the book cites, by its key, such as "Qin et al., 2025"."""
-    entries = _WORK.findall((root / "book" / "references.bib").read_text("utf-8"))
-    return {key.strip(): f"{author.strip()} et al., {year}" for key, author, year in entries}
+    named = {}
+    for key, entry in _WORK.findall((root / "book" / "references.bib").read_text("utf-8")):
+        author, year = _AUTHOR.search(entry), _YEAR.search(entry)
+        name = f"{author[1]} et al." if author and author[2] else author[1] if author else key
+        named[key] = f"{name}, {year[1]}" if year else name
+    return named
 
 
 def _number(output: Mapping[str, Any], form: str) -> str:
