@@ -40,7 +40,7 @@ def test_it_holds_the_book_in_one_folder_and_not_itself(html):
         assert {entry.date_time for entry in opened.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert {oct(entry.external_attr >> 16) for entry in opened.infolist()} == {"0o100644"}
         there = opened.read(f"{archive.NAME}/book/offline.html").decode()
-    assert there == NOTE.format("you are reading the archive")
+    assert there == NOTE.format("this copy")
 
 
 def test_the_page_links_to_it_with_its_name_and_size(html):

@@ -32,7 +32,7 @@
     const other = paper === "arXiv" ? fast && !arxiv : arxiv && !fast;
     const first = paper === "arXiv" ? 0 : 2; // the later paper, where none is named
     const map = page.endsWith("paper-map") ? 10 : 0;
-    return 100 + first - map - (other ? 50 : 0);
+    return 100 + first - map - (other ? 50 : 0) + score / 100; // the first chart of several has the highest
   };
 
   // A page that was opened from disk may not read others, so their text cannot be shown below the results.

@@ -22,7 +22,7 @@ _MODE = (stat.S_IFREG | 0o644) << 16
 _UNIX = 3
 _LEFT_OUT = (FOLDER, ".buildinfo")
 _NOTE = re.compile(r'(<span class="companion-archive">).*?(</span>)', re.DOTALL)
-_COPY = "you are reading the archive"
+_COPY = "this copy"
 
 
 def address(name: str = NAME) -> str:

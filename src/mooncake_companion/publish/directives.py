@@ -31,7 +31,7 @@ class PaperMap(_Table):
     """Every section, figure, table and equation of one paper, with chapter, figures, numbers and command."""
 
     required_arguments = 1
-    head = ("In the paper", "What it is about", "Chapter", "Figures", "Numbers", "Command")
+    head = ("In the paper", "What it is about", "Chapter", "Figures", "Numbers", "`companion run`")
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """One a place whose name begins with the argument."""
@@ -43,7 +43,7 @@ class PaperMap(_Table):
             chapter = f"{{doc}}`{place.chapter}`"
             name = f"[{where[0].upper()}{where[1:]}]{{#{place.anchor}}}"
             numbers = _numbers(place)
-            command = f"`companion run {place.chapter}`" if place.chapter in CHAPTERS else "–"
+            command = f"`{place.chapter}`" if place.chapter in CHAPTERS else "–"
             yield name, place.about, chapter, figures, numbers, command
 
 

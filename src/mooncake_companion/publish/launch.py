@@ -49,10 +49,10 @@ def add_buttons(app: Sphinx, page: str, _template: str, context: dict[str, Any],
         (
             "Binder",
             binder_link(repository, page),
-            "_static/images/logo_binder.svg",
+            "fas fa-cubes",
             "Run this chapter on Binder",
         ),
-        ("Colab", colab_link(repository, page), "_static/images/logo_colab.png", "Run this chapter in Colab"),
+        ("Colab", colab_link(repository, page), "fab fa-google", "Run this chapter in Colab"),
         (
             "Notebook",
             context["pathto"](notebook, 1),

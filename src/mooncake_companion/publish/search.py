@@ -30,6 +30,7 @@ class PapersDomain(Domain):
     object_types = {  # noqa: RUF012 - as Sphinx has it
         "chart": ObjType("chart"),
         "place": ObjType("text"),
+        "entry": ObjType("entry"),
         "number": ObjType("reported and modelled"),
     }
 
@@ -41,15 +42,15 @@ class PapersDomain(Domain):
         """List all of them: name, title, kind, page, anchor, priority."""
         pages = {page.rpartition("/")[2]: page for page in self.env.found_docs}
         for place in registry.places():
-            for figure in place.figures:
+            for number, figure in enumerate(place.figures):
                 if figure.chapter in pages:
                     name, title = f"{place.anchor}.{figure.id}", _title(place, figure.title)
-                    yield name, title, "chart", pages[figure.chapter], figure.anchor, 0
+                    yield name, title, "chart", pages[figure.chapter], figure.anchor, min(number, 2)
             if not place.figures and place.chapter in pages:
                 page = pages[place.chapter]
                 yield place.anchor, _title(place), "place", page, make_id(self.env.titles[page].astext()), 0
             if "paper-map" in pages:
-                yield f"{place.anchor}.map", _title(place), "place", pages["paper-map"], place.anchor, 0
+                yield f"{place.anchor}.map", _title(place), "entry", pages["paper-map"], place.anchor, 0
         if SCOREBOARD in pages:
             for name in reported.claims()["id"]:
                 yield name, name, "number", pages[SCOREBOARD], name, 1

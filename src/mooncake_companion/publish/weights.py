@@ -198,7 +198,8 @@ def _shown(weights: list[Weight], times: dict[str, dict[str, dict[str, float]]])
         yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     yield "</tbody></table></div>"
     told = ", ".join(f"{name} {value}" for name, value in times["measured"].items())
-    yield f"<p>First figure: {html.escape(told)}.</p>"
+    if told:
+        yield f"<p>First figure: {html.escape(told)}.</p>"
 
 
 def first_figure(weight: Weight, time: dict[str, float] | None) -> str:
