@@ -4,9 +4,11 @@ import functools
 import re
 import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
+from benchmarks import pages as speed
 from playwright.sync_api import expect
 from tests.browser.conftest import CHECKOUT, QuietHandler, QuietServer
 
@@ -119,6 +121,19 @@ def test_each_page_with_figures_is_in_the_table_of_weights(open_page, html):
 
 def has_figures(html, name):
     return 'class="companion-chart"' in (html / "book" / f"{name}.html").read_text("utf-8")
+
+
+def test_the_time_to_a_figure_is_measured_in_a_browser(html, chromium):
+    assert chromium
+    with ThreadPoolExecutor(1) as apart:  # from the event loop of this session's browser
+        record = apart.submit(speed.recording, CHECKOUT, names=["book/your-cluster"], visits=1).result()
+    (time,) = record["pages"].values()
+    assert 0.05 < time["first_figure_s"] <= time["all_figures_s"] < 60
+    weight = weights.weigh(html / "book" / "your-cluster.html", html)
+    assert time["first_visit_bytes"] == weight.first_visit_bytes
+    kept = weights.recorded()
+    assert record.keys() == kept.keys()
+    assert set(kept["pages"]) <= {page.rpartition("/")[2] for page in pages(CHECKOUT)}
 
 
 @from_a_file
