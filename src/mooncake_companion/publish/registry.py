@@ -6,7 +6,6 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 
-from mooncake_companion import reported
 from mooncake_companion.datafiles import data_path
 from mooncake_companion.errors import InputError
 
@@ -124,6 +123,8 @@ def places() -> tuple[Place, ...]:
 
 @cache
 def _numbers() -> dict[str, tuple[str, ...]]:
+    from mooncake_companion import reported  # here, as it loads pandas
+
     found: dict[str, list[str]] = {}
     for claim in reported.claims().to_dict("records"):
         for place in places_of(claim["paper"], claim["section"], claim["where"]):
