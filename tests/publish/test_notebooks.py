@@ -131,7 +131,7 @@ def test_a_notebook_runs_with_nothing_but_the_wheel(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(tmp_path / "site")
-    text, _ = made(ROOT / "book" / "prefill-pool.md")
+    text, _ = made(ROOT / "book" / "notation.md")
     (tmp_path / "chapter.ipynb").write_text(text, "utf-8")
     code = (
         "import nbclient, nbformat\n"
@@ -156,5 +156,10 @@ def test_a_notebook_runs_with_nothing_but_the_wheel(tmp_path):
     notebook = json.loads((tmp_path / "done.ipynb").read_text("utf-8"))
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
     assert str(tmp_path / "site") in "".join(outputs[0]["text"])
-    charts = [o for o in outputs if any("vegalite" in kind for kind in o.get("data", {}))]
-    assert len(charts) == 4
+    computed = {
+        output["metadata"]["scrapbook"]["name"]: next(iter(output["data"].values()))
+        for output in outputs
+        if "scrapbook" in output.get("metadata", {})
+    }
+    assert computed["kv_bytes_per_token"] == "327680"
+    assert 69 < float(computed["parameters"]) < 71
