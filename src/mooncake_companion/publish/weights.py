@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -102,6 +103,12 @@ def loaded(text: str, page: Path, folder: Path) -> list[Path]:
 
 def compressed_bytes(path: Path) -> int:
     """Bytes of a file as a server sends it: compressed, unless its format is."""
+    return _compressed_bytes(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _compressed_bytes(path: Path, _changed: int) -> int:
+    """What many pages load is compressed once."""
     content = path.read_bytes()
     return len(content) if path.suffix in _COMPRESSED_ALREADY else len(_gzip(content))
 
