@@ -1,9 +1,10 @@
 import json
+import os
 
 import pytest
 import yaml
 
-from mooncake_companion.errors import CompanionError
+from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.publish.build import build_book, useful_lines
 from mooncake_companion.publish.dependencies import content_hash
 from mooncake_companion.publish.glued import published_numbers
@@ -102,6 +103,25 @@ def test_a_fault_fails_the_build_each_time(little_root, right, wrong, told):
     for _ in range(2):
         with pytest.raises(CompanionError, match=told):
             build_book(little_root, quiet=True)
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(little_root):
+    (little_root / "_build").write_text("in the way")
+    with pytest.raises(InputError, match=r"cannot write .*_build: File exists"):
+        build_book(little_root, quiet=True)
+
+
+@pytest.mark.slow
+def test_a_changed_script_reaches_the_pages_without_running_a_chapter(little_root):
+    page = build_book(little_root, quiet=True).parent / "book" / "little.html"
+    script = little_root / "book" / "_static" / "js" / "tables.js"
+    before = page.read_text("utf-8")
+    script.write_text("/* another */")
+    os.utime(script, (page.stat().st_mtime + 5,) * 2)
+    build_book(little_root, quiet=True)
+    assert (page.parents[1] / "_static" / "js" / "tables.js").read_text("utf-8") == "/* another */"
+    assert page.read_text("utf-8") != before  # names the script with its checksum
+    assert executions(little_root) == 1
 
 
 def test_of_a_log_only_the_complaints_are_told():

@@ -18,7 +18,9 @@ from typing import Any
 
 from mooncake_companion.datafiles import writable_folder
 from mooncake_companion.errors import CompanionError
+from mooncake_companion.publish import archive, weights
 from mooncake_companion.publish.folders import locked
+from mooncake_companion.publish.project import pages
 
 _JUPYTER_BOOK = """
 import functools, os, signal, threading
@@ -64,6 +66,8 @@ def build_book(root: Path, *, quiet: bool = False) -> Path:
     ------
     CompanionError
         If the build fails; the message holds the lines that say why.
+    InputError
+        If nothing can be written there.
     """
     built = root / "_build"
     pages_read = built / ".doctrees"
@@ -78,7 +82,10 @@ def build_book(root: Path, *, quiet: bool = False) -> Path:
         except BaseException:  # interrupted
             _forget_unfinished(built)
             raise
-    return built / "html" / "index.html"
+        html = built / "html"
+        weights.write_weights(html, pages(root), built / weights.TABLE)
+        archive.write_archive(html)
+    return html / "index.html"
 
 
 @contextlib.contextmanager

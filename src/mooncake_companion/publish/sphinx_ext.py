@@ -26,7 +26,7 @@ from sphinx.util.osutil import relative_uri
 from mooncake_companion import traces
 from mooncake_companion.datafiles import replacing
 from mooncake_companion.errors import CompanionError
-from mooncake_companion.publish import citations, directives, figures, live, policy, registry
+from mooncake_companion.publish import citations, directives, figures, launch, live, policy, registry, search
 from mooncake_companion.publish.chapters import any_chapter
 from mooncake_companion.publish.dependencies import STAMP, content_hash, machine_fingerprint, split, stamp
 from mooncake_companion.publish.kernel import use_this_interpreter
@@ -407,6 +407,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-check-consistency", check_register)
     app.connect("build-finished", write_downloads)
     directives.setup(app)
+    search.setup(app)
+    launch.setup(app)
     policy.setup(app)
     app.connect("config-inited", _declare_safe, priority=900)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
