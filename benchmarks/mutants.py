@@ -43,7 +43,7 @@ COMMAND = "python -m benchmarks.mutants"
 PROFILE = "mutants"
 """Hypothesis profile, registered here: few examples, the same every time, and no shrinking."""
 EXAMPLES = 40
-CPU_LIMIT_S = 20
+CPU_LIMIT_S = 10
 """After so many seconds of the processor a mutant is taken to run for ever."""
 MEMORY_LIMIT_BYTES = 8 * 2**30
 
