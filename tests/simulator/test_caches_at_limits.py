@@ -4,6 +4,7 @@ What the policies do on the whole is compared with their definitions in `test_ev
 """
 
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -251,49 +252,57 @@ def test_sieve_passes_a_pinned_block_and_leaves_its_mark():
     assert order_of(cache) == [2, 1], "1 still had its"
 
 
-def naive_s3_fifo(blocks, capacity):
+class NaiveS3Fifo:
     """S3-FIFO with plain lists, oldest first, and counts in a dictionary."""
-    room = capacity // 10
-    small, main, ghost, uses, hits = [], [], [], {}, 0
 
-    def take_from_small():
-        while small:
-            block = small.pop(0)
-            if uses[block] < 2:
-                ghost.append(block)
+    def __init__(self, capacity):
+        self.capacity, self.room = capacity, capacity // 10
+        self.small, self.main, self.ghost, self.uses = [], [], [], {}
+
+    def take_from_small(self):
+        while self.small:
+            block = self.small.pop(0)
+            if self.uses[block] < 2:
+                self.ghost.append(block)
                 return True
-            main.append(block)
-            uses[block] = 0
+            self.main.append(block)
+            self.uses[block] = 0
         return False
 
-    def take_from_main():
-        while main:
-            block = main.pop(0)
-            if uses[block] == 0:
+    def take_from_main(self):
+        while self.main:
+            block = self.main.pop(0)
+            if self.uses[block] == 0:
                 return True
-            main.append(block)
-            uses[block] = min(uses[block], 3) - 1
+            self.main.append(block)
+            self.uses[block] = min(self.uses[block], 3) - 1
         return False
 
-    for block in blocks:
-        if block in small or block in main:
-            hits += 1
-            uses[block] += 1
-            continue
-        if len(small) + len(main) == capacity:
-            first, other = take_from_small, take_from_main
-            if len(main) > capacity - room:
-                first, other = other, first
-            assert first() or other()
-        uses[block] = 0
-        if block in ghost:
-            ghost.remove(block)
-            main.append(block)
+    def make_room(self):
+        if len(self.main) > self.capacity - self.room:
+            assert self.take_from_main() or self.take_from_small()
         else:
-            (main if len(small) >= room else small).append(block)
-        while len(ghost) > capacity * 9 // 10:
-            ghost.pop(0)
-    return hits
+            assert self.take_from_small() or self.take_from_main()
+
+    def hits(self, block):
+        if block in self.small or block in self.main:
+            self.uses[block] += 1
+            return True
+        if len(self.small) + len(self.main) == self.capacity:
+            self.make_room()
+        self.uses[block] = 0
+        if block in self.ghost:
+            self.ghost.remove(block)
+            self.main.append(block)
+        else:
+            (self.main if len(self.small) >= self.room else self.small).append(block)
+        del self.ghost[: max(0, len(self.ghost) - self.capacity * 9 // 10)]
+        return False
+
+
+def naive_s3_fifo(blocks, capacity):
+    cache = NaiveS3Fifo(capacity)
+    return sum(cache.hits(block) for block in blocks)
 
 
 @given(st.lists(st.integers(0, 30), max_size=300), st.sampled_from([1, 5, 10, 11, 20]))
@@ -301,11 +310,10 @@ def test_s3_fifo_does_as_it_is_described(blocks, capacity):
     assert replay("s3-fifo", blocks, capacity) == naive_s3_fifo(blocks, capacity)
 
 
-@given(
-    st.lists(st.one_of(st.integers(0, 4), st.integers(0, 60)), min_size=100, max_size=400),
-    st.sampled_from([10, 20, 30]),
-)
-def test_s3_fifo_does_so_where_few_blocks_are_hot(blocks, capacity):
+@given(st.integers(0, 2**32), st.sampled_from([10, 20, 30]))
+def test_s3_fifo_does_so_where_few_blocks_are_hot(seed, capacity):
+    rng = random.Random(seed)
+    blocks = [rng.randrange(5) if rng.random() < 0.5 else rng.randrange(60) for _ in range(400)]
     assert replay("s3-fifo", blocks, capacity) == naive_s3_fifo(blocks, capacity)
 
 
@@ -503,6 +511,36 @@ def test_a_touched_block_is_the_last_to_fall():
         cache.keep(block)
     cache.touch(1)
     assert cache.keep(3) == [2]
+
+
+def tiers_of_belady():
+    """Two tiers of three blocks: 3, 4 and 1 above 6, 5 and 2, in the order in which they would go."""
+    cache = NodeCache([3, 3], "belady")
+    for block, next_use in ((4, 10.0), (5, 20.0), (6, 30.0), (1, 10.0), (2, 20.0), (3, 30.0)):
+        cache.keep(block, Use(next_use=next_use))
+    return cache
+
+
+@pytest.mark.parametrize("use", ["touch", "keep"])
+def test_a_policy_that_looks_ahead_is_told_of_every_use(use):
+    """Block 3, which is needed last, is needed first; then block 6, which cannot be lifted."""
+    cache = tiers_of_belady()
+    assert [order_of(tier) for tier in cache.tiers] == [[3, 4, 1], [6, 5, 2]]
+    cache = tiers_of_belady()
+    getattr(cache, use)(3, Use(next_use=5.0))
+    assert order_of(cache.tiers[0]) == [4, 1, 3]
+    cache = tiers_of_belady()
+    for block in (1, 3, 4):
+        cache.pin(block)
+    getattr(cache, use)(6, Use(next_use=5.0))
+    assert order_of(cache.tiers[1]) == [5, 2, 6]
+
+
+def test_every_lift_is_counted():
+    cache = NodeCache([1, 2])
+    for block in (1, 2, 3, 1, 2, 3):
+        cache.keep(block)
+    assert (cache.promotions, cache.demotions) == ([0, 3], [0, 5])
 
 
 def test_to_make_room_at_the_bottom_the_next_block_of_the_last_tier_goes():
