@@ -5,13 +5,14 @@ makes (extra ``mutants``): ``<`` for ``<=``, ``-`` for ``+``, a number plus one,
 value, an argument left out, the other branch. It is killed if a test that speaks about its file fails.
 
 ``data/recorded/mutants.json`` keeps every mutant and its fate. Targets whose sources or tests have changed
-since are run again, all of them with ``--all``: some seven minutes of one core, on Linux. With ``--survivors``
-only those are run again, of an unchanged source, that survived: enough where tests were only added. With
+since are run again, all of them with ``--all``: a few minutes of one core, on Linux. With ``--survivors``
+only those of an unchanged source are run again that survived: enough where tests were only added. With
 ``--sample 20`` as many of those recorded as killed are tried again, for which mutmut is not needed.
 
-Nothing is written to the sources: tests are collected once for each target, then each mutant lives in a forked
-process of its own, where its functions get the mutant's code; a change outside of functions is imported in
-place of the file. Survivors that no test can kill are argued one by one in ``benchmarks/equivalent_mutants.toml``.
+Nothing is written to the sources. Tests are collected once for each target; then each mutant lives in a
+forked process of its own, where its functions get the mutant's code. A change outside of functions is
+imported in place of the file. Survivors that no test can kill are argued one by one in
+``benchmarks/equivalent_mutants.toml``.
 """
 
 import argparse
@@ -184,7 +185,9 @@ def edit_between(text: str, changed: str) -> Edit:
 
 def _alike(one: str, other: str) -> int:
     """How many characters at the beginning are the same."""
-    return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def mutants_of(text: str) -> list[Edit]:
@@ -295,7 +298,7 @@ def graft(old: Any, new: Any) -> None:
 
 
 def forked(run: Callable[[], int]) -> tuple[int, float]:
-    """Exit code of a call in a forked process, minus the signal that ended it, and its seconds of processor."""
+    """Exit code of a call in a forked process, or minus the signal that ended it; seconds of processor."""
     sys.stdout.flush()
     process = os.fork()
     if not process:
@@ -366,7 +369,9 @@ class _Chosen:
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         mine = [item for item in items if self._target.has(item.nodeid)]
-        items[:] = sorted(mine, key=lambda item: hasattr(item.obj, "hypothesis"))  # those last: they take longer
+        items[:] = sorted(
+            mine, key=lambda item: hasattr(item.obj, "hypothesis")
+        )  # those last: they take longer
 
 
 class _Grafting:
@@ -421,7 +426,8 @@ def _pytest(root: Path, target: Target, *plugins: Any, show: bool = False) -> in
     style = ["--tb=short"] if show else ["--tb=no", "--no-header", "--no-summary"]
     return int(
         pytest.main(
-            [*target.files, "-x", "-q", *plain, *style, f"--rootdir={root}"], plugins=[_Chosen(target), *plugins]
+            [*target.files, "-x", "-q", *plain, *style, f"--rootdir={root}"],
+            plugins=[_Chosen(target), *plugins],
         )
     )
 
@@ -617,7 +623,9 @@ def sample(root: Path, count: int, seed: int) -> list[dict[str, Any]]:
     for number, row in enumerate(rows):
         target = by_source[row["source"]]
         text = (root / target.source).read_text("utf-8")
-        edits = [Edit(*edit) for edit in rng.sample(row["killed_edits"], len(range(number, count, len(rows))))]
+        edits = [
+            Edit(*edit) for edit in rng.sample(row["killed_edits"], len(range(number, count, len(rows))))
+        ]
         for edit, each in zip(edits, fates(root, target, edits), strict=True):
             again.append({"source": target.source, **shown(text, edit), "outcome": each.outcome})
     return again

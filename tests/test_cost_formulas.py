@@ -97,7 +97,7 @@ def test_layer_by_layer_the_longest_of_four_counts(longest):
 
 
 def flow_shop(overhead_s, stages, chunks):
-    """When the first and the last stage are done, chunk by chunk; of each: seconds at a stage, and on the way."""
+    """When first and last stage are done, chunk by chunk; of each: seconds at a stage, and on the way."""
     ends_s = [overhead_s] + [0.0] * (stages - 1)
     for work_s, hop_s in chunks:
         there_s = 0.0

@@ -71,7 +71,9 @@ def test_every_target_names_files_that_there_are(target):
 
 
 def test_a_target_has_its_tests_and_no_others():
-    target = mutants.Target(source="s", tests=("a.py", "b.py::test_one", "c.py[plain]"), without=("test_long",))
+    target = mutants.Target(
+        source="s", tests=("a.py", "b.py::test_one", "c.py[plain]"), without=("test_long",)
+    )
     assert target.files == ["a.py", "b.py", "c.py"]
     mine = ["a.py::test", "a.py::test[x]", "b.py::test_one", "c.py::test[plain]", "c.py::test[3-plain]"]
     others = ["a.py::test_long", "b.py::test_two", "c.py::test", "c.py::test[fast]", "c.py::test[fast-3]"]
@@ -107,7 +109,11 @@ def test_fates(tmp_path, text, outcome):
         "print(mutants.fate(Path(sys.argv[1]), target, sys.argv[2]).outcome)"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), text], capture_output=True, text=True, cwd=ROOT, check=True
+        [sys.executable, "-c", code, str(tmp_path), text],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
     )
     assert run.stdout.split()[-1] == outcome, run.stderr
     assert (tmp_path / "doubling.py").read_text("utf-8") == SOURCE

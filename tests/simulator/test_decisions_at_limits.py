@@ -148,6 +148,12 @@ def test_a_shortlist_is_those_with_the_shortest_queues(queue_s, prefill_s, lengt
     assert choose(Routing.LOCAL_CACHE_AWARE, choices, 0.9, length).node == least[1]
 
 
+def test_within_a_shortlist_the_lowest_node_wins_a_tie_and_not_the_shortest_queue():
+    """Equal sums: node 1 waits less, but node 0 comes first."""
+    choices = [candidate(0, queue_s=2.0, prefill_s=1.0), candidate(1, queue_s=1.0, prefill_s=2.0)]
+    assert choose(Routing.LOCAL_CACHE_AWARE, choices, 0.0, 2).node == 0
+
+
 def test_without_a_shortlist_all_are_weighed():
     choices = [candidate(0, queue_s=1.0, prefill_s=5.0), candidate(1, queue_s=3.0, prefill_s=1.0)]
     assert choose(Routing.LOCAL_CACHE_AWARE, choices, 0.0).node == 1

@@ -18,7 +18,7 @@ NETWORK, HOST = 100.0, 400.0
 
 
 def ends_of(flows, widths=(1, 1, 1)):
-    """When flows end, and bytes by link; of each: when it begins, its kind, from where, to where, its size."""
+    """When flows end, and bytes by link; of each flow: its begin, kind, source, target and size."""
     clock, ends_s = Clock(), {}
     transfers = Transfers(clock, link_capacities(widths, NETWORK, HOST))
 
@@ -43,6 +43,15 @@ def test_a_flow_takes_one_link_at_either_end_and_a_load_one_in_all():
     assert ends_s == [300 / NETWORK, 800 / HOST]
     egress, ingress, host, rest = sent[:3], sent[3:6], sent[6:9], sent[9]
     assert (egress, ingress, host, rest) == ([300, 0, 0], [0, 0, 300], [0, 800, 0], 800)
+
+
+@pytest.mark.parametrize("bytes_per_s", [0.25, 1.0, 2.0, 2.0**40])
+def test_a_flow_alone_takes_its_bytes_over_the_rate_whatever_that_is(bytes_per_s):
+    clock, ends_s = Clock(), []
+    transfers = Transfers(clock, link_capacities([1, 1], bytes_per_s, bytes_per_s))
+    clock.at(3.0, Order.ARRIVE, 0, lambda: transfers.send(0, 0, 1, 64, lambda: ends_s.append(clock.now_s)))
+    clock.run()
+    assert ends_s == [3.0 + 64 / bytes_per_s]
 
 
 def test_flows_of_other_links_do_not_share():
@@ -70,13 +79,24 @@ def test_a_flow_whose_rate_stays_goes_on_as_it_was():
     assert ends_s == [2.0, 2.0, 2.0]
 
 
+def test_of_flows_that_end_together_the_lower_number_is_told_first():
+    """Whatever kind they are, and in whatever order they began: the number decides."""
+    clock, told = Clock(), []
+    transfers = Transfers(clock, link_capacities((1, 1, 1), NETWORK, HOST))
+    transfers.load(7, 0, 400, partial(told.append, 7))
+    transfers.send(3, 0, 1, 100, partial(told.append, 3))
+    transfers.load(5, 1, 400, partial(told.append, 5))
+    clock.run()
+    assert (told, clock.now_s) == ([3, 5, 7], 1.0)
+
+
 def test_a_wide_instance_has_the_links_of_all_its_nodes():
     """100 from two sources each, of which the target takes both at full rate."""
     assert ends_of([(0.0, "send", 0, 1, 100), (0.0, "send", 2, 1, 100)], widths=(1, 2, 1))[0] == [1.0, 1.0]
 
 
 def test_what_no_flow_needs_is_left_to_the_others():
-    """Three flows into node 2, one of which shares its egress with two others: 25 for it, 37.5 for the rest."""
+    """Three flows into node 2, one of which shares its egress with three others: 25 for it, 37.5 for two."""
     links = [(0, 5), (1, 5), (1, 4), (1, 4), (1, 3), (2, 5)]
     capacities = link_capacities([1, 1, 1], 100.0, 400.0)
     users = [sum(link in pair for pair in links) for link in range(len(capacities))]
@@ -94,7 +114,7 @@ ends = st.permutations(range(NODES)).map(lambda order: order[:2])
 
 @given(st.lists(st.tuples(begins, ends, sizes), min_size=1, max_size=8))
 def test_no_link_carries_more_than_it_can(flows):
-    """Every flow ends, none sooner than alone; a link's last one not before all its bytes could have passed."""
+    """No flow ends sooner than alone, and a link's last one not before all its bytes could have passed."""
     spread = [(begin_s, "send", *pair, size) for begin_s, pair, size in flows]
     ends_s, sent = ends_of(spread)
     for (begin_s, _, size), end_s in zip(flows, ends_s, strict=True):
