@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book pdf test lint lock clean distclean
+.PHONY: help setup book pdf test lint lock audit clean distclean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -47,6 +47,9 @@ lock: ## Renew requirements.lock from pyproject.toml (needs uv)
 	  exit 1; }
 	$(UV) pip compile pyproject.toml --extra book --extra dask --extra dev --extra sweep \
 	  --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.lock $(ARGS)
+
+audit: setup ## Look up the locked packages among the known vulnerabilities (needs a network)
+	@sh tools/audit "$(VENV)" $(ARGS)
 
 clean: ## Remove what was built and what tools cached; keep the virtual environment
 	rm -rf _build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -35,7 +35,7 @@ class Comparison:
         Part of the model.
     against : str
         The independent answer.
-    kind : {"program", "theory", "law", "relation"}
+    kind : {"program", "theory", "law", "relation", "fault"}
     unit : str
         What a case is, in the plural.
     tests : tuple of str
@@ -187,6 +187,34 @@ COMPARISONS = (
         kind="relation",
         unit="clusters",
         tests=(f"{_META}test_more_nodes", f"{_META}test_faster_nodes"),
+    ),
+    Comparison(
+        what="Bad traces, at every door that takes one",
+        against="an error that names line, field and value, and nothing half-written",
+        kind="fault",
+        unit="files and doors",
+        tests=("tests/doors/test_bad_traces.py::",),
+    ),
+    Comparison(
+        what="Values that would be code, markup or formulas",
+        against="the same values, as data",
+        kind="fault",
+        unit="words",
+        tests=("tests/publish/test_safety.py::",),
+    ),
+    Comparison(
+        what="Exports, reruns, sweeps and builds, killed at their writes, or two at once",
+        against="undisturbed ones, byte for byte",
+        kind="fault",
+        unit="kinds of work",
+        tests=("tests/publish/test_killed.py::", "tests/publish/test_killed_build.py::"),
+    ),
+    Comparison(
+        what="Results under other hash seeds, workers, threads, time zones, languages and folders",
+        against="the same bytes",
+        kind="fault",
+        unit="kinds of results",
+        tests=("tests/publish/test_same_bytes.py::",),
     ),
 )
 

@@ -197,7 +197,10 @@ def test_a_wrong_model_in_a_file(write):
     ("text", "message"),
     [
         ('[node]\npreset = ["h100"]', r"field preset: there is no \['h100'\]"),
-        (f"[node]\npreset = 'h100'\ngpus = 1{'0' * 400}", "field gpus: a number of about 39[0-9] digits is too large"),
+        (
+            f"[node]\npreset = 'h100'\ngpus = 1{'0' * 400}",
+            "field gpus: a number of about 39[0-9] digits is too large",
+        ),
         (
             f"[node]\npreset = 'h100'\nnic_bytes_per_s = -1{'0' * 400}",
             "nic_bytes_per_s: a number of about 39[0-9] digits",

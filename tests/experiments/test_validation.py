@@ -17,7 +17,7 @@ def table():
 
 def test_a_row_for_every_comparison_with_its_number_of_cases(table):
     recorded = json.loads(data_path("recorded", "agreement.json").read_text("utf-8"))["rows"]
-    assert len(table) == len(recorded) + 1 + 1 + 6
+    assert len(table) == len(recorded) + 1 + 1 + 6 + 1 + 1
     cases = table.set_index(["what", "against"])["cases"]
     for row in recorded:
         assert cases[row["what"], row["against"]] == row["cases"] > 0

@@ -1,9 +1,10 @@
 import json
+import os
 
 import pytest
 import yaml
 
-from mooncake_companion.errors import CompanionError
+from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.publish.build import build_book, useful_lines
 from mooncake_companion.publish.dependencies import content_hash
 from mooncake_companion.publish.glued import published_numbers
@@ -41,6 +42,24 @@ def test_a_book_is_built_whole_and_again_the_same(little_root, tmp_path):
     build_book(little_root, quiet=True)
     third = snapshot(html)
     assert [name for name in first if first[name] != third.get(name)] == []
+    # What all pages share, and a page that another one's numbers and the search's index hang on.
+    style, overview = (
+        little_root / "book" / "_static" / "css" / "book.css",
+        little_root / "book" / "overview.md",
+    )
+    style.write_text(style.read_text("utf-8") + "\n/* changed */\n", "utf-8")
+    build_book(little_root, quiet=True)
+    glossary = "\n```{glossary}\nnewness\n: Of a word.\n```\n"
+    overview.write_text(overview.read_text("utf-8") + glossary, "utf-8")
+    build_book(little_root, quiet=True)
+    references = little_root / "book" / "references.md"
+    references.write_text(references.read_text("utf-8") + "\nMore.\n", "utf-8")
+    build_book(little_root, quiet=True)
+    fourth = snapshot(html)
+    (little_root / "_build" / "html").rename(tmp_path / "html")
+    (little_root / "_build" / ".doctrees").rename(tmp_path / "doctrees")
+    build_book(little_root, quiet=True)
+    assert [name for name in fourth if fourth[name] != snapshot(html).get(name)] == []
 
 
 @pytest.mark.slow
@@ -84,6 +103,25 @@ def test_a_fault_fails_the_build_each_time(little_root, right, wrong, told):
     for _ in range(2):
         with pytest.raises(CompanionError, match=told):
             build_book(little_root, quiet=True)
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(little_root):
+    (little_root / "_build").write_text("in the way")
+    with pytest.raises(InputError, match=r"cannot write .*_build: File exists"):
+        build_book(little_root, quiet=True)
+
+
+@pytest.mark.slow
+def test_a_changed_script_reaches_the_pages_without_running_a_chapter(little_root):
+    page = build_book(little_root, quiet=True).parent / "book" / "little.html"
+    script = little_root / "book" / "_static" / "js" / "tables.js"
+    before = page.read_text("utf-8")
+    script.write_text("/* another */")
+    os.utime(script, (page.stat().st_mtime + 5,) * 2)
+    build_book(little_root, quiet=True)
+    assert (page.parents[1] / "_static" / "js" / "tables.js").read_text("utf-8") == "/* another */"
+    assert page.read_text("utf-8") != before  # names the script with its checksum
+    assert executions(little_root) == 1
 
 
 def test_of_a_log_only_the_complaints_are_told():

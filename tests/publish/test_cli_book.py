@@ -32,6 +32,7 @@ def test_parameters_are_listed_for_people_and_for_programs():
         (["run", "control-plane", "-p", "prefill_nodes", "16"], "decode"),
         (["run", "control-plane", "-p", "trace", "no-such-trace"], "no-such-trace"),
         (["build", "--root", "tests"], "no book there"),
+        (["serve", "--root", "tests"], "no book there"),
     ],
 )
 def test_bad_input_is_told_before_anything_runs(arguments, told):
@@ -41,9 +42,9 @@ def test_bad_input_is_told_before_anything_runs(arguments, told):
     assert told in str(result.exception)
 
 
-@pytest.mark.parametrize("command", [["build"], ["params"], ["run"], ["cache"], ["cache", "clear"]])
+@pytest.mark.parametrize("command", ["build", "serve", "params", "run", "cache", "cache clear"])
 def test_every_command_explains_itself(command):
-    assert run(*command, "--help").exit_code == 0
+    assert run(*command.split(), "--help").exit_code == 0
 
 
 def test_caches_are_shown_and_removed_only_when_wanted(little_root, tmp_path, monkeypatch):

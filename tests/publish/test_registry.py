@@ -66,3 +66,24 @@ def test_no_published_id_ever_vanishes():
     published = {line for line in lines if not line.startswith("#")}
     assert len(published) == len(lines) - 1
     assert published <= set(registry.figures())
+
+
+def test_every_section_with_a_reported_number_is_on_the_map():
+    known = {place.place for place in registry.places()}
+    claims = reported.claims()
+    for paper, section, where in zip(claims["paper"], claims["section"], claims["where"], strict=True):
+        assert set(registry.places_of(paper, section, where)) <= known
+
+
+def test_the_map_counts_each_reported_number_at_all_its_places():
+    counted = {name for place in registry.places() for name in place.numbers}
+    assert counted == set(reported.claims()["id"])
+    by_place = {place.place: place.numbers for place in registry.places()}
+    assert "fast25.fig09.hit_rate.conversation.1e5" in by_place["FAST'25, section 5.3"]
+    assert len(by_place["arXiv, Table 3"]) == 3
+
+
+def test_each_place_has_an_address_of_its_own():
+    anchors = [place.anchor for place in registry.places()]
+    assert len(set(anchors)) == len(anchors)
+    assert "fast25-section-5-2-1" in anchors

@@ -63,6 +63,7 @@ def test_what_changed_is_told_number_by_number(little, little_root, tmp_path, mo
 def test_the_page_says_that_it_is_a_rerun(little, little_root, tmp_path):
     done = rerun(little_root, little, {"points": 5}, tmp_path / "run")
     page = done.page.read_text("utf-8")
+    assert page.count('<meta http-equiv="Content-Security-Policy"') == 1
     assert "One number is not the published one" in page
     assert done.page == tmp_path / "run" / "html" / "little.html"
     assert "A rerun, not the published chapter" in page

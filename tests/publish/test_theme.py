@@ -7,7 +7,7 @@ import pytest
 
 from mooncake_companion.charts import theme
 
-LIGHT_PAGE, DARK_PAGE = "#ffffff", "#14181e"
+LIGHT_PAGE, DARK_PAGE = "#ffffff", "#121212"
 GROUPS = (
     ("prefill", "decode"),
     ("vram", "dram", "ssd", "network"),

@@ -163,7 +163,7 @@ def test_what_cannot_be_converted(tmp_path, write):
         convert("bailian", write(""), block_tokens=24)
     packed = tmp_path / "packed.csv.gz"
     packed.write_bytes(b"\x1f\x8b\x08\x00")
-    with pytest.raises(InputError, match="gzip-compressed; unpack it first: gunzip packed.csv.gz"):
+    with pytest.raises(InputError, match=r"gzip-compressed; unpack it first: gunzip packed\.csv.gz"):
         convert("azure", packed)
 
 

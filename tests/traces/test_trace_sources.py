@@ -2,6 +2,7 @@ import dataclasses
 import hashlib
 import http.server
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,6 +127,22 @@ def test_a_damaged_file_in_the_cache_is_downloaded_anew(conversation, content):
     path.write_bytes(b"damaged")
     assert locate("conversation") is None
     assert fetch("conversation").read_bytes() == content
+
+
+def test_a_link_in_the_cache_is_replaced_and_not_written_through(conversation, content, tmp_path):
+    (tmp_path / "thesis").write_text("years of work")
+    target = sources.cache_folder() / conversation.file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.symlink_to(tmp_path / "thesis")
+    assert fetch("conversation").read_bytes() == content
+    assert not target.is_symlink()
+    assert (tmp_path / "thesis").read_text() == "years of work"
+    assert [path.name for path in target.parent.iterdir()] == [conversation.file]
+
+
+def test_no_registered_file_lies_outside_its_folder():
+    assert all(Path(trace.file).name == trace.file for trace in registered().values())
+    assert all(trace.url.startswith("https://") for trace in registered().values())
 
 
 def test_what_is_not_the_released_file_is_not_kept(conversation, nowhere, server, content):

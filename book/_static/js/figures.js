@@ -96,6 +96,7 @@
       this.panel = box.querySelector(".companion-controls");
       this.scroll = box.querySelector(".companion-scroll");
       this.controls = [];
+      box.figure = this; // for live.js, which gives it other rows
     }
 
     async draw() {
@@ -128,6 +129,11 @@
         actions: false, bind: this.panel, renderer: "svg", ast: true, logLevel: 1, tooltip: { disableDefaultStyle: true },
       });
       this.view = result.view;
+      // One image with a description, and a table below it; not thousands of marks to listen through.
+      const drawing = this.live.closest("[role=graphics-document]") || this.live.querySelector("[role=graphics-document]");
+      drawing.setAttribute("role", "img");
+      drawing.removeAttribute("aria-roledescription");
+      this.live.querySelector("svg").setAttribute("aria-hidden", "true");
       this.controls = (result.vgSpec.signals || []).filter(signal => signal.bind).map(signal => signal.name);
     }
 
@@ -170,6 +176,7 @@
       if (element.textContent.trim()) element.removeAttribute("aria-label"); // it contradicts the visible text
     for (const list of document.querySelectorAll(".citation-list[role=list]"))
       for (const item of list.children) item.setAttribute("role", "listitem");
+    for (const button of document.querySelectorAll(".theme-switch-button")) button.setAttribute("aria-label", "Colour mode");
     for (const icon of document.querySelectorAll(".theme-switch-button .theme-switch")) {
       icon.removeAttribute("title");
       icon.setAttribute("aria-hidden", "true");
@@ -187,11 +194,22 @@
     for (const figure of figures) figure.show();
 
     let last = theme();
+    let shown = last;
     new MutationObserver(() => {
       if (theme() === last) return;
-      last = theme();
+      last = shown = theme();
       for (const figure of figures) figure.show();
     }).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+
+    // On paper a page is light, whatever it is on the screen; its figures are the static ones.
+    addEventListener("beforeprint", () => {
+      last = "light";
+      document.documentElement.dataset.theme = "light";
+    });
+    addEventListener("afterprint", () => {
+      last = shown;
+      document.documentElement.dataset.theme = shown;
+    });
 
     let waiting;
     addEventListener("resize", () => {

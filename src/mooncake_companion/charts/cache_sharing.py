@@ -3,10 +3,11 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, finish, shapes
 from mooncake_companion.charts.workloads import TITLE_OF, in_order, panels, title
 
 MODELLED, REPORTED = "modelled", "reported"
+_SHORTLIST_KEY = "Cache (dashed: reported)"
 _MEANINGS = {"local": "local_cache_aware", "global": "global_cache_aware"}
 
 
@@ -39,7 +40,7 @@ def shortlists(table: pd.DataFrame) -> alt.ConcatChart:
     """
     base = alt.Chart(table).encode(
         alt.Y("hit_rate_pct:Q").title("Cache hit rate (% of prompt tokens)"),
-        alt.Color("cache:N").title("Cache (dashed: reported)").scale(colours(_MEANINGS)),
+        alt.Color("cache:N").title(_SHORTLIST_KEY).scale(colours(_MEANINGS)),
         tooltip=[
             alt.Tooltip("cache:N").title("Cache"),
             alt.Tooltip("rule:N").title("Routing"),
@@ -56,7 +57,16 @@ def shortlists(table: pd.DataFrame) -> alt.ConcatChart:
     reported = base.transform_filter(alt.datum.origin == REPORTED).mark_rule(
         strokeDash=[5, 4], strokeWidth=1.75
     )
-    layers = modelled.mark_line() + modelled.mark_point(size=45, opacity=1) + reported
+    shape = alt.Shape("cache:N").title(_SHORTLIST_KEY).scale(shapes(_MEANINGS))
+    ends = base.transform_filter(alt.datum.origin == REPORTED).mark_point(
+        filled=False, size=60, strokeWidth=2
+    )
+    layers = (
+        modelled.mark_line()
+        + modelled.mark_point(size=45).encode(shape)
+        + reported
+        + ends.encode(shape, x=alt.value("width"))
+    )
     chart = panels(table, layers.properties(width=230, height=200))
     return finish(
         chart, name="cache-sharing-shortlists", description=_describe_shortlists(table), table=table

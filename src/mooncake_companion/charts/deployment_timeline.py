@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, finish, opacity_key
 
 _NODES = tuple(f"{pool} {number}" for pool in ("Prefill", "Decode", "Node") for number in range(1, 17))
 _HOLDS = {
@@ -14,6 +14,8 @@ _HOLDS = {
     "first to second token": "network",
 }
 _LEGEND = {"prefill": "prefill", "decode": "decode", "KV cache moved": "network"}
+_SHOWN_BY = {"prefill": "(tall, thick)", "decode": "(low, thin)", "KV cache moved": "(triangles)"}
+"""What tells the two apart beside their colour."""
 _ROWS = {"until decode begins": "Until decode begins", "each later token": "Each later token"}
 _PARTS = {
     "queue": ("prefill", 0.5),
@@ -58,7 +60,8 @@ def timeline(table: pd.DataFrame, *, tbt_limit_s: float) -> alt.VConcatChart:
         )
     )
     x = alt.X("start_s:Q").title("Time of the trace (s)").scale(domain=[start_s, end_s], nice=False)
-    colour = alt.Color("colour:N", legend=alt.Legend(title=None, columns=3)).scale(colours(_LEGEND))
+    key = alt.Legend(title=None, columns=3, labelExpr=f"datum.label + ' ' + ({_SHOWN_BY})[datum.label]")
+    colour = alt.Color("colour:N", legend=key).scale(colours(_LEGEND))
     work = base.transform_filter("datum.kind === 'work'")
     y = alt.Y("node:N").title(None).sort(list(_NODES)).axis(ticks=False, domain=False)
     tooltip = [
@@ -74,13 +77,11 @@ def timeline(table: pd.DataFrame, *, tbt_limit_s: float) -> alt.VConcatChart:
         alt.Tooltip("end_s:Q", format=".2f").title("to (s)"),
     ]
     above = x.axis(labels=False, title=None)
-    bars = work.mark_bar(height={"band": 0.8}, stroke="white", strokeWidth=0.4).encode(
-        above, alt.X2("end_s:Q"), y, colour, tooltip=tooltip
-    )
-    chunks = (
-        work.transform_filter("datum.holds === 'prefill beside decode'")
-        .mark_bar(height={"band": 0.4}, color=PALETTE["prefill"], stroke="white", strokeWidth=0.4)
+    tall, low = (
+        work.transform_filter(f"datum.holds {test}")
+        .mark_bar(height={"band": band}, color=PALETTE[kind], stroke="white", strokeWidth=0.4)
         .encode(above, alt.X2("end_s:Q"), y, tooltip=tooltip)
+        for kind, band, test in (("prefill", 0.8, "!== 'decode'"), ("decode", 0.4, "!== 'prefill'"))
     )
     between = base.transform_filter("datum.kind === 'interval'").transform_calculate(
         ms="1000 * datum.seconds"
@@ -100,10 +101,11 @@ def timeline(table: pd.DataFrame, *, tbt_limit_s: float) -> alt.VConcatChart:
         alt.Tooltip("requests:N").title("Request"),
         alt.Tooltip("end_s:Q", format=".2f").title("Until (s)"),
     ]
-    rhythm = (
-        between.transform_filter("datum.holds !== 'first to second token'")
-        .mark_rule(strokeWidth=4)
+    thick, thin = (
+        between.transform_filter(f"datum.holds === '{holds}'")
+        .mark_rule(strokeWidth=width)
         .encode(x, alt.X2("end_s:Q"), interval, colour, tooltip=told)
+        for holds, width in (("with a prefill in it", 6), ("decode alone", 2.5))
     )
     first = (
         between.transform_filter("datum.holds === 'first to second token'")
@@ -118,8 +120,8 @@ def timeline(table: pd.DataFrame, *, tbt_limit_s: float) -> alt.VConcatChart:
         .encode(alt.Y("limit_ms:Q"))
     )
     chart = alt.vconcat(
-        (bars + chunks).properties(width=560, height=alt.Step(34)),
-        (rhythm + first + limit).properties(width=560, height=190),
+        (tall + low).properties(width=560, height=alt.Step(34)),
+        (thick + thin + first + limit).properties(width=560, height=190),
         spacing=8,
     ).add_params(
         alt.param(
@@ -172,20 +174,21 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
     y = alt.Y("y0:Q").title(None).axis(None).scale(domain=[0, 1], reverse=True, nice=False)
     x = alt.X("x0:Q").title(None).axis(None).scale(domain=[0, 1], nice=False)
     parts = list(_PARTS)
+    in_order = alt.Legend(title=None, columns=3, symbolStrokeWidth=0)
+    colour = alt.Color("part:N", legend=in_order).scale(colours({part: _PARTS[part][0] for part in parts}))
+    solid = alt.Scale(type="ordinal", domain=parts, range=[_PARTS[part][1] for part in parts])
+    key = opacity_key(table, colour, alt.Opacity("part:N", scale=solid, legend=in_order))
     bars = (
         base.transform_filter("datum.x1 > datum.x0 + 1e-9")
-        .mark_bar(stroke="white", strokeWidth=0.5)
+        .mark_bar(strokeWidth=0.75)
         .encode(
             x,
             alt.X2("x1:Q"),
             y,
             alt.Y2("y1:Q"),
-            alt.Color("part:N", legend=alt.Legend(title=None, columns=3, symbolStrokeWidth=0)).scale(
-                colours({part: _PARTS[part][0] for part in parts})
-            ),
-            alt.Opacity("part:N").scale(
-                type="ordinal", domain=parts, range=[_PARTS[part][1] for part in parts]
-            ),
+            colour,
+            alt.Stroke("part:N", legend=None).scale(colours({part: _PARTS[part][0] for part in parts})),
+            alt.FillOpacity("part:N", scale=solid),
             tooltip=[
                 alt.Tooltip("mode:N").title("Deployment"),
                 alt.Tooltip("row:N").title("Row"),
@@ -217,7 +220,7 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
         .mark_text(align="left", fontSize=11)
         .encode(alt.X("x0:Q"), y=alt.Y("at:Q"), text="told:N")
     )
-    chart = (bars + names + headings + labels).add_params(
+    chart = (bars + names + headings + labels + key).add_params(
         alt.param(
             name=focus,
             value="both",

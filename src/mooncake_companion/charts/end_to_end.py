@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, dashes, finish
 from mooncake_companion.charts.workloads import TITLE_OF, in_order, title
 
 SYSTEMS = {
@@ -16,8 +16,8 @@ SYSTEMS = {
 SHAPES = ("diamond", "triangle-up", "square", "circle")
 """Of the reported marks, in the order of `SYSTEMS`."""
 
-LEGEND = alt.Legend(title="Lines: modelled; grey marks: reported", columns=2, titleLimit=320)
-"""Of colours and of shapes alike, so that they come as one."""
+LINES = alt.Legend(title="Lines: modelled", columns=2, symbolType="stroke", symbolSize=500)
+MARKS = alt.Legend(title="Grey marks: reported", columns=2)
 
 _LIMITS = {"capacity_100ms": "100 ms", "capacity_200ms": "200 ms", "capacity_300ms": "300 ms"}
 
@@ -53,7 +53,8 @@ def tbt(table: pd.DataFrame) -> alt.LayerChart:
         base.transform_filter("datum.origin == 'modelled'")
         .mark_line(clip=True)
         .encode(
-            alt.Color("system:N", legend=LEGEND).scale(colours(SYSTEMS)),
+            alt.Color("system:N", legend=LINES).scale(colours(SYSTEMS)),
+            alt.StrokeDash("system:N", legend=LINES).scale(dashes(SYSTEMS)),
             opacity=alt.condition(chosen, alt.value(1), alt.value(0.1)),
         )
     )
@@ -63,6 +64,7 @@ def tbt(table: pd.DataFrame) -> alt.LayerChart:
         .encode(_shape(), opacity=alt.condition(chosen, alt.value(1), alt.value(0.1)))
     )
     chart = (modelled.add_params(chosen) + reported).add_params(_workload_menu(table, "tbt_workload"))
+    chart = chart.resolve_legend(shape="independent")
     return finish(
         chart.properties(height=320), name="tbt-distribution", description=_describe_tbt(table), table=table
     )
@@ -152,7 +154,7 @@ def _bars(base: alt.Chart) -> alt.LayerChart:
 
 
 def _shape() -> alt.Shape:
-    return alt.Shape("system:N", legend=LEGEND).scale(domain=list(SYSTEMS), range=list(SHAPES))
+    return alt.Shape("system:N", legend=MARKS).scale(domain=list(SYSTEMS), range=list(SHAPES))
 
 
 def _workload_menu(table: pd.DataFrame, name: str) -> alt.Parameter:

@@ -34,7 +34,7 @@ def profile(table: pd.DataFrame) -> alt.LayerChart:
     )
     ranges = (
         base.transform_aggregate(low="min(gain)", high="max(gain)", groupby=["workload", "origin"])
-        .mark_rule(strokeWidth=5, opacity=0.45, tooltip=None)
+        .mark_rule(strokeWidth=1.5, tooltip=None)
         .encode(_x("low"), alt.X2("high:Q"))
     )
     marks = base.mark_point(filled=True, size=75, opacity=1).encode(

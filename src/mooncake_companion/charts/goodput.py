@@ -134,7 +134,7 @@ def _fates(here: alt.Chart) -> alt.LayerChart:
     areas = (
         base.transform_fold(list(FATES), as_=["column", "share"])
         .transform_calculate(fate=f"{named} : ''", rank=f"{rank} : 9")
-        .mark_area(opacity=0.9, tooltip=None)
+        .mark_area(opacity=1, tooltip=None)
         .encode(
             alt.Y("share:Q", stack="zero")
             .title("Share of the requests")

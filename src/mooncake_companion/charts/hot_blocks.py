@@ -42,9 +42,13 @@ def replicas(table: pd.DataFrame) -> alt.FacetChart:
     )
     y = alt.Y("replica_count:Q").title("Replicas").axis(tickMinStep=2)
     modelled = base.transform_filter(alt.datum.origin == MODELLED)
-    band = modelled.mark_area(color=PALETTE["dram"], opacity=0.25, interpolate="step-after").encode(
-        alt.Y("low:Q").title("Replicas"), alt.Y2("high:Q")
-    )
+    band = modelled.mark_area(
+        color=PALETTE["dram"],
+        fillOpacity=0.25,
+        stroke=PALETTE["dram"],
+        strokeWidth=0.5,
+        interpolate="step-after",
+    ).encode(alt.Y("low:Q").title("Replicas"), alt.Y2("high:Q"))
     line = modelled.mark_line(color=PALETTE["dram"], interpolate="step-after").encode(y)
     reported = (
         base.transform_filter(alt.datum.origin == REPORTED)

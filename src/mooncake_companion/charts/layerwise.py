@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, finish
+from mooncake_companion.charts.theme import PALETTE, finish, opacity_key
 
 METHODS = ("serialized", "layer-wise")
 
@@ -33,18 +33,19 @@ def added(table: pd.DataFrame) -> alt.LayerChart:
             ],
         )
     )
+    solid = alt.Scale(domain=list(METHODS), range=[0.35, 1])
+    green = alt.Legend(title=None, symbolFillColor=PALETTE["dram"], symbolStrokeColor=PALETTE["dram"])
+    key = opacity_key(table, alt.Opacity("method:N", scale=solid, legend=green))
     bars = (
         base.transform_filter(alt.datum.origin == "modelled")
-        .mark_bar(color=PALETTE["dram"])
-        .encode(
-            alt.Opacity("method:N", legend=alt.Legend(title=None)).scale(domain=list(METHODS), range=[0.5, 1])
-        )
+        .mark_bar(color=PALETTE["dram"], stroke=PALETTE["dram"])
+        .encode(alt.FillOpacity("method:N", scale=solid))
     )
     marks = base.transform_filter(alt.datum.origin == "reported").mark_point(
         shape="diamond", size=90, fill="white", stroke=PALETTE["reported"], strokeWidth=2, opacity=1
     )
     return finish(
-        (bars + marks).properties(height=alt.Step(17)),
+        (bars + marks + key).properties(height=alt.Step(17)),
         name="layerwise-store",
         description=_describe(table),
         table=table,

@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, dashes, finish, opacity_key, shapes
 
 POLICIES = {
     "Baseline": "baseline",
@@ -17,6 +17,7 @@ _FATES = {
 }
 _IN_LINES = "split(replace(datum.label, ' based on ', '|based on|'), '|')"  # for narrow screens
 _PREDICTION = "Early rejection based on prediction"
+_KEY = alt.Legend(title=None, symbolType="stroke", symbolSize=500)
 _POOLS = {"Prefill": "prefill", "Decode": "decode"}
 
 
@@ -32,6 +33,8 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
     """
     shown = table[table["policy"].isin(list(POLICIES))]
     y = alt.Y("policy:N").title(None).sort(list(POLICIES)).axis(ticks=False, labelExpr=_IN_LINES)
+    solid = alt.Scale(domain=list(_FATES.values()), range=[0.35, 1])
+    grey = alt.Legend(title=None, symbolFillColor="#808080", symbolStrokeColor="#808080")
     bars = (
         alt.Chart(shown)
         .transform_filter("datum.origin == 'modelled'")
@@ -46,9 +49,8 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
             y,
             alt.X("share:Q").title("Requests rejected").axis(format="%"),
             alt.Color("policy:N", scale=colours(POLICIES), legend=None),
-            alt.Opacity("fate:O", legend=alt.Legend(title=None, symbolFillColor="#808080")).scale(
-                domain=list(_FATES.values()), range=[0.5, 1]
-            ),
+            alt.Stroke("policy:N", scale=colours(POLICIES), legend=None),
+            alt.FillOpacity("fate:O", scale=solid),
             alt.Order("fate:O"),
             tooltip=[
                 alt.Tooltip("policy:N").title("Policy"),
@@ -73,7 +75,9 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
         )
     )
     return finish(
-        (bars + reported).properties(height=alt.Step(44)),
+        (bars + reported + opacity_key(shown, alt.Opacity("fate:O", scale=solid, legend=grey))).properties(
+            height=alt.Step(44)
+        ),
         name="overload-rejected",
         description=_describe_rejected(shown),
         table=table,
@@ -81,7 +85,7 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
 
 
 def loads(table: pd.DataFrame) -> alt.FacetChart:
-    """Load of both pools over time, a panel a policy; what the paper observed is dashed.
+    """Load of both pools over time, a panel a policy; what the paper observed is grey.
 
     Parameters
     ----------
@@ -92,7 +96,7 @@ def loads(table: pd.DataFrame) -> alt.FacetChart:
         _loads(table, "Time (min)", 60.0),
         name="overload-pool-loads",
         description=(
-            "Load of the prefill and of the decode pool over 20 minutes, a panel for each policy; dashed: "
+            "Load of the prefill and of the decode pool over 20 minutes, a panel for each policy; grey: "
             f"as reported for early rejection on a production cluster. {_describe_swing(table)}"
         ),
         table=table,
@@ -161,7 +165,7 @@ def swings(table: pd.DataFrame) -> alt.HConcatChart:
                 ],
             )
         )
-        return (base.mark_line() + base.mark_point()).properties(width=250, height=220)
+        return (base.mark_line() + base.mark_point().encode(_shape())).properties(width=250, height=220)
 
     early = table[table["policy"] == "Early rejection"]
     ends = {
@@ -208,7 +212,7 @@ def offered(table: pd.DataFrame) -> alt.LayerChart:
     ends = table[table["offered_decode_load"] == most].set_index("policy")["rejected_share"]
     shares = ", ".join(f"{policy} {share:.1%}" for policy, share in ends.items())
     return finish(
-        base.mark_line() + base.mark_point(),
+        base.mark_line() + base.mark_point().encode(_shape()),
         name="overload-offered-load",
         description=(
             "Share of the requests that each policy rejects, by the decode work offered over what the pool "
@@ -242,8 +246,10 @@ def decode_time(table: pd.DataFrame) -> alt.LayerChart:
         "rejected"
     ]
     points = base.transform_filter("datum.policy == 'Early rejection based on prediction'").mark_point()
+    key = alt.Legend(title=None, columns=2, symbolType="stroke", symbolSize=500)
+    dash = alt.StrokeDash("policy:N", scale=dashes(POLICIES), legend=key)
     return finish(
-        (base.mark_line() + points).properties(height=240),
+        (base.mark_line().encode(dash) + points).properties(height=240),
         name="overload-decode-time",
         description=(
             "Requests that prediction rejects by the decode time t_d that it assumes, from "
@@ -262,7 +268,7 @@ def _loads(table: pd.DataFrame, title: str, unit_s: float, *, where: str = "true
         .encode(
             alt.X("at:Q").title(title).scale(nice=False),
             alt.Y("load:Q").title("Load").axis(format="%", values=[0, 0.5, 1]),
-            alt.Color("pool:N", legend=alt.Legend(title=None)).scale(colours(_POOLS)),
+            alt.StrokeDash("pool:N", legend=_KEY).scale(dashes(_POOLS)),
             tooltip=[
                 alt.Tooltip("policy:N").title("Policy"),
                 alt.Tooltip("origin:N").title("Origin"),
@@ -272,15 +278,23 @@ def _loads(table: pd.DataFrame, title: str, unit_s: float, *, where: str = "true
             ],
         )
     )
-    modelled = base.transform_filter("datum.origin == 'modelled'").mark_line(strokeWidth=1.75)
+    modelled = (
+        base.transform_filter("datum.origin == 'modelled'")
+        .mark_line(strokeWidth=1.75)
+        .encode(alt.Color("pool:N", legend=_KEY).scale(colours(_POOLS)))
+    )
     reported = base.transform_filter("datum.origin == 'reported'").mark_line(
-        strokeWidth=1.25, strokeDash=[3, 3], opacity=0.75
+        color=PALETTE["reported"], strokeWidth=1.25
     )
     panels = (modelled + reported).properties(height=130)
     return panels.facet(
         data=table,
         row=alt.Row("policy:N").title(None).sort(list(POLICIES)).header(orient="top", labelAnchor="start"),
     )
+
+
+def _shape() -> alt.Shape:
+    return alt.Shape("policy:N", scale=shapes(POLICIES), legend=alt.Legend(title=None, columns=2))
 
 
 def _colour() -> alt.Color:

@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, finish
+from mooncake_companion.charts.theme import PALETTE, finish, opacity_key
 
 _DASHES = [[1, 0], [8, 3], [4, 3], [2, 2]]
 _SHAPES = ["circle", "square", "diamond", "triangle-up"]
@@ -26,13 +26,18 @@ def gantt(table: pd.DataFrame, *, pipeline_nodes: int, chunk_tokens: int) -> alt
     )
     last_s = float(table["end_s"].max())
     x = alt.X("start_s:Q").title("Time (s)").scale(domain=[0, last_s], nice=True)
-    bars = base.mark_bar(height={"band": 0.86}, color=PALETTE["prefill"], stroke="white", strokeWidth=0.5)
+    bars = base.mark_bar(height={"band": 0.86}, color=PALETTE["prefill"], strokeWidth=0.75)
+    solid = alt.Scale(domain=["long", "short"], range=[1, 0.3])
+    blue = alt.Legend(
+        title="Prompt", symbolFillColor=PALETTE["prefill"], symbolStrokeColor=PALETTE["prefill"]
+    )
     chunks = bars.encode(
         x,
         alt.X2("end_s:Q"),
         alt.Y("stage:O").title("Stage (node)").axis(ticks=False, domain=False),
-        alt.Opacity("prompt:N", legend=alt.Legend(title="Prompt")).scale(
-            domain=["long", "short"], range=[1, 0.45]
+        alt.FillOpacity("prompt:N", scale=solid),
+        alt.Stroke("prompt:N", legend=None).scale(
+            domain=["long", "short"], range=["white", PALETTE["prefill"]]
         ),
         tooltip=[
             alt.Tooltip("prompt:N").title("Prompt"),
@@ -55,7 +60,8 @@ def gantt(table: pd.DataFrame, *, pipeline_nodes: int, chunk_tokens: int) -> alt
         for line, prompt in enumerate(("short", "long"))
     ]
     short, long = texts
-    chart = (chunks + rules + short + long).add_params(
+    key = opacity_key(table, alt.Opacity("prompt:N", scale=solid, legend=blue))
+    chart = (chunks + rules + short + long + key).add_params(
         _radio("stage_nodes", table["pipeline_nodes"], pipeline_nodes, "Nodes of the instance "),
         _radio("stage_chunk", table["chunk_tokens"], chunk_tokens, "Tokens of a chunk "),
     )

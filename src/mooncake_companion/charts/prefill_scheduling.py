@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, finish
+from mooncake_companion.charts.theme import PALETTE, finish, shapes
 
 MODELLED, REPORTED = "modelled", "reported"
 _IS_REPORTED = "datum.origin == 'reported'"
@@ -114,7 +114,16 @@ def splits(table: pd.DataFrame) -> alt.LayerChart:
     reported = base.transform_filter(alt.datum.origin == REPORTED).mark_rule(
         strokeDash=[5, 4], strokeWidth=1.75
     )
-    chart = modelled.mark_line() + modelled.mark_point(size=45) + reported
+    shape = alt.Shape("policy:N", scale=shapes(_policies(table)), legend=alt.Legend(title=None, columns=2))
+    ends = base.transform_filter(alt.datum.origin == REPORTED).mark_point(
+        filled=False, size=60, strokeWidth=2
+    )
+    chart = (
+        modelled.mark_line()
+        + modelled.mark_point(size=45).encode(shape)
+        + reported
+        + ends.encode(shape, x=alt.value("width"))
+    )
     return finish(
         chart,
         name="prefill-scheduling-splits",

@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, finish, shapes
 from mooncake_companion.charts.workloads import TITLE_OF, in_order, panels, title
 
 MODELLED, REPORTED = "modelled", "reported"
@@ -18,7 +18,7 @@ _TWO_LINES = (
 _EDGE_POINTS = 12
 _FARTHEST = "requests with any hit"
 """A way to count that is off the chart everywhere, so that its row has room for a label."""
-_SHAPES = ("circle", "square", "triangle-up", "diamond")
+_DASHED = "Dashed: reported"
 _CACHES = {"local": "local_cache_aware", "global": "global_cache_aware"}
 _QUANTITIES = {"Hit rate (%)": "hit_rate_pct", "Prefill time (s)": "prefill_gpu_time_s"}
 _WAYS = {
@@ -84,7 +84,7 @@ def counts(table: pd.DataFrame) -> alt.LayerChart:
         alt.Color("panel:N")
         .title(None)
         .scale(domain=names, range=[PALETTE.get(name, PALETTE["dram"]) for name in workloads]),
-        alt.Shape("panel:N").title(None).scale(domain=names, range=list(_SHAPES[: len(names)])),
+        alt.Shape("panel:N").title(None).scale(shapes(names)),
         tooltip=tooltip,
     )
     needed = base.transform_filter(alt.datum.origin == REPORTED)
@@ -125,7 +125,7 @@ def explanations(table: pd.DataFrame) -> alt.ConcatChart:
         .transform_calculate(value=f"{of} : 0")
         .encode(
             alt.X("value:Q").title("Hit rate (%) or prefill (s)").axis(tickCount=5),
-            alt.Color("cache:N").title("Dashed: reported").scale(colours(_CACHES)),
+            alt.Color("cache:N").title(_DASHED).scale(colours(_CACHES)),
             tooltip=[
                 alt.Tooltip("explanation:N").title("Changed"),
                 alt.Tooltip("cache:N").title("Cache"),
@@ -150,7 +150,9 @@ def explanations(table: pd.DataFrame) -> alt.ConcatChart:
     reported = base.transform_filter(alt.datum.origin == REPORTED).mark_rule(
         strokeDash=[5, 4], strokeWidth=2.25
     )
-    chart = panels(table, (bars + reported).properties(width=190, height=alt.Step(16)))
+    ends = base.transform_filter(alt.datum.origin == REPORTED).mark_point(size=60)
+    ends = ends.encode(alt.Shape("cache:N").title(_DASHED).scale(shapes(_CACHES)), y=alt.value(0))
+    chart = panels(table, (bars + reported + ends).properties(width=190, height=alt.Step(16)))
     return finish(
         chart.add_params(quantity),
         name="local-cache-explanations",
@@ -200,7 +202,7 @@ def thresholds(table: pd.DataFrame) -> alt.HConcatChart:
     )
 
     def panel(y: alt.Y) -> alt.LayerChart:
-        all_of_them = base.mark_line(color=PALETTE["network"], opacity=0.35, strokeWidth=1.25).encode(y)
+        all_of_them = base.mark_line(color=PALETTE["network"], opacity=1, strokeWidth=1).encode(y)
         one = base.transform_filter("datum.chosen")
         colour = PALETTE["global_cache_aware"]
         layers = all_of_them + one.mark_line(color=colour, strokeWidth=3).encode(y)
@@ -272,10 +274,9 @@ def remote_reads(table: pd.DataFrame) -> alt.LayerChart:
         )
     )
     dash = alt.StrokeDash("way:N").scale(domain=names, range=[list(dash) for _, dash in _WAYS.values()])
-    lines = base.mark_line().encode(
-        dash.title(None).legend(columns=1, symbolType="stroke", symbolSize=400, symbolStrokeWidth=3)
-    )
-    chart = lines + base.mark_point(size=45, opacity=1)
+    lines = base.mark_line().encode(dash.title(None).legend(columns=1))
+    shape = alt.Shape("way:N").title(None).legend(columns=1).scale(shapes(names))
+    chart = lines + base.mark_point(size=45).encode(shape)
     return finish(
         chart.add_params(batch).properties(height=260),
         name="remote-kv-reads",

@@ -4,12 +4,13 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, dashes, finish
 
 SYSTEMS = {"Mooncake-[10P+10D]": "mooncake", "vLLM-[20M]": "vllm"}
 """Systems by their names in the tables, to their colours."""
 _SHAPES = ("diamond", "triangle-up")
-_LEGEND = alt.Legend(title="Lines: modelled; grey marks: reported", columns=1, titleLimit=320)
+_LINES = alt.Legend(title="Lines: modelled", columns=1, symbolType="stroke", symbolSize=500)
+_MARKS = alt.Legend(title="Grey marks: reported", columns=1)
 
 
 def distributions(table: pd.DataFrame, *, ttft_limit_s: float, tbt_limit_s: float) -> alt.HConcatChart:
@@ -58,16 +59,18 @@ def _panel(
     lines = (
         base.transform_filter("datum.origin == 'modelled'")
         .mark_line(clip=True)
-        .encode(alt.Color("system:N", legend=_LEGEND).scale(colours(SYSTEMS)))
+        .encode(
+            alt.Color("system:N", legend=_LINES).scale(colours(SYSTEMS)),
+            alt.StrokeDash("system:N", legend=_LINES).scale(dashes(SYSTEMS)),
+        )
     )
     marks = (
         base.transform_filter("datum.origin == 'reported'")
         .mark_point(color=PALETTE["reported"], filled=True, size=45, opacity=1, clip=True)
         .encode(
-            alt.Shape(
-                "system:N",
-                legend=_LEGEND,
-            ).scale(domain=list(SYSTEMS), range=list(_SHAPES))
+            alt.Shape("system:N", legend=_MARKS if metric == "ttft" else None).scale(
+                domain=list(SYSTEMS), range=list(_SHAPES)
+            )
         )
     )
     limit = (
@@ -78,7 +81,7 @@ def _panel(
         .encode(alt.X("limit:Q").title(heading))
     )
     chart: alt.LayerChart = (limit + lines + marks).properties(width=290, height=260)
-    return chart
+    return chart.resolve_legend(shape="independent")
 
 
 def _describe(table: pd.DataFrame) -> str:

@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, finish
+from mooncake_companion.charts.theme import PALETTE, dashes, finish, shapes
 from mooncake_companion.charts.workloads import title
 
 GAINS = {
@@ -70,9 +70,11 @@ def _panel(
         )
     )
     zero = alt.Chart(shown).mark_rule(color=PALETTE["reported"], strokeDash=[6, 4]).encode(alt.YDatum(0))
+    dash = alt.StrokeDash("workload:N", legend=None).scale(dashes(colours))
+    shape = alt.Shape("workload:N", legend=alt.Legend(title=None, symbolOpacity=1)).scale(shapes(colours))
     means = base.encode(alt.Y("mean:Q").title("Gain with answers returned (% or points)"))
-    ranges = base.mark_rule(strokeWidth=2, opacity=0.6).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
-    layers = zero + ranges + means.mark_line() + means.mark_point(size=45, opacity=1)
+    ranges = base.mark_rule(strokeWidth=1.5).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
+    layers = zero + ranges + means.mark_line().encode(dash) + means.mark_point(size=60).encode(shape)
     sized: alt.LayerChart = layers.properties(width=270, height=260)
     return sized
 

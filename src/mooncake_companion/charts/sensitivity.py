@@ -145,7 +145,7 @@ def seeds(table: pd.DataFrame) -> alt.LayerChart:
         .sort(list(dict.fromkeys(shown["title"])))
         .axis(labelLimit=120, labelExpr=_two_lines(", "), ticks=False)
     )
-    dots = base.mark_point(filled=True, size=45, opacity=0.65, color=PALETTE["prediction"]).encode(
+    dots = base.mark_point(filled=False, size=45, strokeWidth=1.5, color=PALETTE["prediction"]).encode(
         alt.X("ratio:Q").title("Generated over released trace").scale(zero=False),
         tooltip=[
             alt.Tooltip("title:N").title("Headline"),

@@ -78,13 +78,14 @@ def break_even(table: pd.DataFrame) -> alt.LayerChart:
         .transform_aggregate(
             gb="mean(gb)", first="min(cached_tokens)", last="max(cached_tokens)", groupby=["link"]
         )
-        .encode(y, alt.Color("link:N", legend=None).scale(colours(dict(_LINKS.values()))))
+        .encode(y, alt.Detail("link:N"))
     )
     rules = links.mark_rule(strokeWidth=1.75).encode(
+        alt.Color("link:N", legend=None).scale(colours(dict(_LINKS.values()))),
         tooltip=[
             alt.Tooltip("link:N").title("Line rate of"),
             alt.Tooltip("gb:Q", format=",.0f").title("GB/s"),
-        ]
+        ],
     )
     # The network is named at the other end and from below: its line may be next to another one.
     left = links.transform_filter("datum.link != 'Network'").mark_text(align="left", dx=4, dy=-8)
@@ -180,6 +181,16 @@ def actions(table: pd.DataFrame, *, replicate_after_uses: int) -> alt.LayerChart
             alt.Tooltip("gb:Q", format=".2f").title("Bandwidth (GB/s)"),
         ],
     )
+    # Named where they lie, in black on a white edge: colour is not all that tells them apart.
+    named = (
+        base.transform_calculate(log_x="log(datum.cached_tokens)", log_y="log(datum.gb)")
+        .transform_aggregate(log_x="median(log_x)", log_y="median(log_y)", groupby=["action"])
+        .transform_calculate(at_x="exp(datum.log_x)", at_y="exp(datum.log_y)")
+        .encode(alt.X("at_x:Q"), alt.Y("at_y:Q"), alt.Text("action:N"))
+    )
+    names = named.mark_text(
+        fontWeight="bold", color="white", stroke="white", strokeWidth=5
+    ) + named.mark_text(fontWeight="bold", color="black")
     line = base.transform_aggregate(rate="mean(rate)", groupby=["cached_tokens"]).encode(
         alt.X("cached_tokens:Q"), alt.Y("rate:Q")
     )
@@ -187,6 +198,7 @@ def actions(table: pd.DataFrame, *, replicate_after_uses: int) -> alt.LayerChart
         cells
         + line.mark_line(color="white", strokeWidth=4)
         + line.mark_line(color="black", strokeDash=[6, 4])
+        + names
     )
     chart = chart.add_params(
         alt.param(

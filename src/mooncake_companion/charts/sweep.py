@@ -1,12 +1,13 @@
 """Chart of a sweep: one measured quantity over one or two of the varied parameters."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import altair as alt
 import pandas as pd
 from pandas.api import types
 
-from mooncake_companion.charts.theme import HEAT, PALETTE, colours, finish
+from mooncake_companion.charts.theme import HEAT, PALETTE, SHAPES, colours, finish
 
 _POINT = "point"
 _LOGARITHMIC_FROM = 50.0
@@ -115,7 +116,8 @@ def over_parameters(
         ],
     )
     joined = lines and types.is_numeric_dtype(rows[columns[0]])
-    marks = alt.layer(*([base.mark_line()] if joined else []), base.mark_point(opacity=1))
+    points = base.mark_point().encode(*_shaped(rows, colour, parameters.get(colour, colour)))
+    marks = alt.layer(*([base.mark_line()] if joined else []), points)
     chosen = alt.param(
         name="quantity", value=quantity, bind=alt.binding_select(options=quantities, name="Quantity ")
     )
@@ -182,7 +184,7 @@ def _coloured(rows: pd.DataFrame, column: str, title: str) -> alt.Color | alt.Co
     if not column:
         return alt.ColorValue(PALETTE["prediction"])
     values = sorted(rows[column].unique().tolist())
-    numbers = types.is_numeric_dtype(rows[column]) and not types.is_bool_dtype(rows[column])
+    numbers = _are_numbers(rows[column])
     if numbers and len(values) > _MOST_COLOURS:
         scale = alt.Scale(range=list(HEAT), interpolate="rgb")
         return alt.Color(f"{column}:Q").title(title).scale(scale)
@@ -190,6 +192,19 @@ def _coloured(rows: pd.DataFrame, column: str, title: str) -> alt.Color | alt.Co
     known = all(meaning in PALETTE for meaning in meanings.values())
     scale = colours(meanings) if known else alt.Scale(domain=values, range=_from_low_to_high(len(values)))
     return alt.Color(f"{column}:{'O' if numbers else 'N'}").title(title).scale(scale)
+
+
+def _shaped(rows: pd.DataFrame, column: str, title: str) -> list[alt.Shape]:
+    """A shape for each colour, where there are enough of them."""
+    values = sorted(rows[column].unique().tolist()) if column else []
+    if not 1 < len(values) <= len(SHAPES):
+        return []
+    kind = "O" if _are_numbers(rows[column]) else "N"
+    return [alt.Shape(f"{column}:{kind}").title(title).scale(domain=values, range=SHAPES[: len(values)])]
+
+
+def _are_numbers(values: "pd.Series[Any]") -> bool:
+    return bool(types.is_numeric_dtype(values) and not types.is_bool_dtype(values))
 
 
 def _from_low_to_high(count: int) -> list[str]:

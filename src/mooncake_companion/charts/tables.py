@@ -19,18 +19,20 @@ def readable(
     columns : dict
         Column of `table` to (heading, format), as ``{"error": ("Error", "{:+.0%}")}``.
     rows : tuple of str, optional
-        Column whose values head the rows, and what stands above them; else the index does.
+        Column whose values head the rows, and what stands above them; else the index does, below its
+        name.
 
     >>> readable(pd.DataFrame({"error": [-0.118]}), {"error": ("Error", "{:+.0%}")})
       Error
     0  -12%
     """
     shown = {heading: table[name].map(form.format) for name, (heading, form) in columns.items()}
-    readable = pd.DataFrame(shown, index=table.index.rename(None))
-    if rows is None:
-        return readable
-    name, heading = rows
-    return readable.set_axis(pd.Index(table[name])).rename_axis(index=None, columns=heading)
+    readable = pd.DataFrame(shown, index=table.index)
+    if rows is not None:
+        readable = readable.set_axis(pd.Index(table[rows[0]]))
+    named = table.index.name if rows is None else rows[1]
+    heading = None if named is None else str(named)
+    return readable.rename_axis(index=None, columns=heading and heading[0].upper() + heading[1:])
 
 
 def rounded(value: float) -> str:
@@ -61,6 +63,8 @@ class Sortable:
         Column to the one that it is sorted by, such as an error's text to its size.
     narrow : bool
         All columns are as narrow as their cells; else the second and the last have room for sentences.
+    anchors : str, optional
+        Column whose values are the rows' addresses in the page, each another one.
     """
 
     def __init__(
@@ -71,20 +75,26 @@ class Sortable:
         caption: str,
         sort_by: Mapping[str, str] | None = None,
         narrow: bool = False,
+        anchors: str | None = None,
     ) -> None:
         self._table, self._columns, self._caption = table, columns, caption
-        self._sort_by, self._narrow = sort_by or {}, narrow
+        self._sort_by, self._narrow, self._anchors = sort_by or {}, narrow, anchors
 
     def _repr_html_(self) -> str:
         headings = "".join(
             f'<th scope="col">{html.escape(title)}</th>' for title, _ in self._columns.values()
         )
-        rows = "".join(f"<tr>{self._cells(row)}</tr>" for row in self._table.to_dict("records"))
+        rows = "".join(
+            f"<tr{self._anchor(row)}>{self._cells(row)}</tr>" for row in self._table.to_dict("records")
+        )
         kind = "companion-sortable companion-narrow" if self._narrow else "companion-sortable"
         return (
             f'<div class="{kind}" data-caption="{html.escape(self._caption)}">'
             f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
+
+    def _anchor(self, row: Mapping[Any, Any]) -> str:
+        return f' id="{html.escape(str(row[self._anchors]))}"' if self._anchors else ""
 
     def _cells(self, row: Mapping[Any, Any]) -> str:
         return "".join(

@@ -7,7 +7,7 @@ to dark on white in an exported file.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import altair as alt
@@ -82,6 +82,11 @@ modelled ones by their shape as well.
 HEAT = ("#3F7FD1", "#D57D00", "#C8202F")
 """How much a thing is in demand, from cold to hot; bound by the same rules as `PALETTE`."""
 
+DASHES: list[list[float]] = [[1, 0], [8, 3], [2, 3], [8, 3, 2, 3]]
+SHAPES = ["circle", "square", "triangle-up", "diamond", "cross"]
+SHAPES += ["triangle-down", "triangle-right", "triangle-left"]
+"""What tells things apart beside their colour: patterns of lines, shapes of points, in the order of use."""
+
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _Chart = TypeVar("_Chart", bound=alt.TopLevelMixin)
 
@@ -93,6 +98,26 @@ def colours(meanings: Mapping[str, str]) -> alt.Scale:
     {'domain': ['Global cache aware'], 'range': ['#6C8DD9']}
     """
     return alt.Scale(domain=list(meanings), range=[PALETTE[meaning] for meaning in meanings.values()])
+
+
+def dashes(names: Iterable[str]) -> alt.Scale:
+    """A pattern of line for each name, so that colour is not all that tells them apart.
+
+    >>> dashes(["Prefill", "Decode"]).to_dict()
+    {'domain': ['Prefill', 'Decode'], 'range': [[1, 0], [8, 3]]}
+    """
+    return alt.Scale(domain=(there := list(names)), range=DASHES[: len(there)])
+
+
+def shapes(names: Iterable[str]) -> alt.Scale:
+    """A shape of point for each name, as `dashes` for lines."""
+    return alt.Scale(domain=(there := list(names)), range=SHAPES[: len(there)])
+
+
+def opacity_key(table: pd.DataFrame, *encodings: Any) -> alt.Chart:
+    """A layer without marks that has the legend of an opacity: Vega-Lite makes none for that of a fill."""
+    chart: alt.Chart = alt.Chart(table).transform_filter("false").mark_bar().encode(*encodings)
+    return chart
 
 
 def finish(chart: _Chart, *, name: str, description: str, table: pd.DataFrame) -> _Chart:
@@ -159,7 +184,7 @@ def _theme() -> alt.theme.ThemeConfig:
                 "titleFontWeight": "normal",
             },
             "line": {"strokeWidth": 2.25},
-            "point": {"size": 70, "filled": True},
+            "point": {"filled": True, "opacity": 1, "size": 70},
             "text": {"fontSize": 12},
             "title": {"anchor": "start", "fontSize": 14, "fontWeight": "bold"},
         }

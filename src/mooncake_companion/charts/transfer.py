@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, finish, shapes
 
 METHODS = ("transfer engine", "tcp", "gloo")
 COMPONENTS = {
@@ -153,7 +153,7 @@ def under_way(table: pd.DataFrame, *, bandwidth_gbit_per_s: int) -> alt.Chart:
         alt.Chart(table)
         .transform_filter("datum.bandwidth_gbit_per_s == hot_bandwidth")
         .transform_calculate(gb="datum.under_way_bytes / 1e9", received="datum.received_bytes / 1e9")
-        .mark_area(color=PALETTE["network"], interpolate="step-after", line={"color": PALETTE["network"]})
+        .mark_area(color=PALETTE["network"], stroke=PALETTE["network"], interpolate="step-after")
         .encode(
             alt.X("time_s:Q").title("Time since the first request (s)").scale(nice=False),
             alt.Y("gb:Q").title("Hot prefix under way (GB)"),
@@ -206,8 +206,9 @@ def waits(table: pd.DataFrame) -> alt.LayerChart:
             alt.Tooltip("alone_s:Q", format=",.3f").title("One transfer alone (s)"),
         ],
     )
+    shape = alt.Shape("copies:N", legend=alt.Legend(title=None)).scale(shapes(_COPIES))
     return finish(
-        (base.mark_line() + base.mark_point(size=45)).properties(height=240),
+        (base.mark_line() + base.mark_point(size=60).encode(shape)).properties(height=240),
         name="hot-holder-waits",
         description=_describe_waits(table),
         table=table,

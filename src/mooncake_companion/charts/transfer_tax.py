@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, dashes, finish
 
 _QUANTITIES = {"Prefill": "prefill", "Moving its KV cache": "network"}
 
@@ -52,8 +52,10 @@ def tax(table: pd.DataFrame, *, bandwidth_gbit_per_s: int) -> alt.LayerChart:
     )
     chosen = "datum.bandwidth_gbit_per_s == tax_bandwidth"
     modelled = base.transform_filter("datum.origin === 'modelled'").transform_filter(chosen)
+    key = alt.Legend(title=None, symbolType="stroke", symbolSize=500)
     lines = modelled.mark_line().encode(
-        alt.Color("what:N", legend=alt.Legend(title=None)).scale(colours(_QUANTITIES))
+        alt.Color("what:N", legend=key).scale(colours(_QUANTITIES)),
+        alt.StrokeDash("what:N", legend=key).scale(dashes(_QUANTITIES)),
     )
     told = (
         modelled.transform_filter(f"datum.quantity === 'move' && datum.input_tokens === {longest}")

@@ -102,7 +102,7 @@ def _prompts(table: pd.DataFrame) -> alt.LayerChart:
             tooltip=_prefill_tooltip(),
         )
     )
-    whole = base.mark_tick(thickness=2, height={"band": 0.72}, color=PALETTE["reported"]).encode(
+    whole = base.mark_tick(thickness=2, height={"band": 0.72}, opacity=1, color=PALETTE["reported"]).encode(
         _candidates(), alt.X("input_tokens:Q")
     )
     return _sized(parts + whole, "Prefill candidates: the prompt there")

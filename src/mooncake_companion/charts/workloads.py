@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, dashes, finish
 
 TITLES = {
     "conversation": "Conversation",
@@ -51,6 +51,7 @@ def panels(table: pd.DataFrame, chart: alt.LayerChart) -> alt.ConcatChart:
 
 
 _SERVICES = ("conversation", "toolagent", "synthetic", "arxiv")
+_KEY = alt.Legend(title=None, columns=2, symbolType="stroke", symbolSize=500)
 _KNOWN = "Share of the prompt known"
 
 
@@ -189,7 +190,7 @@ def block_hits(table: pd.DataFrame) -> alt.LayerChart:
     points = base.transform_filter("datum.origin === 'reported'").mark_point(
         filled=False, size=50, strokeWidth=1.5, opacity=1, color=PALETTE["reported"]
     )
-    points = points.encode(color=alt.value(PALETTE["reported"]))
+    points = points.encode(color=alt.value(PALETTE["reported"]), strokeDash=alt.value([1, 0]))
     once = table[table["block_hit_count"].round() == 1].drop_duplicates(["origin", "workload"], keep="last")
     told = ", ".join(f"{title(str(r.workload))} ({r.origin}) {r.cdf:.0%}" for r in once.itertuples())
     return finish(
@@ -265,7 +266,10 @@ def _by_workload(table: pd.DataFrame) -> alt.Chart:
     chart: alt.Chart = (
         alt.Chart(table)
         .transform_calculate(name=TITLE_OF)
-        .encode(alt.Color("name:N").title(None).scale(colours(names)).legend(columns=2))
+        .encode(
+            alt.Color("name:N", legend=_KEY).scale(colours(names)),
+            alt.StrokeDash("name:N", legend=_KEY).scale(dashes(names)),
+        )
     )
     return chart
 

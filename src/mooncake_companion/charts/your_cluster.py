@@ -13,6 +13,8 @@ SYSTEMS = {
 }
 """Systems by their names in the tables, to their colours."""
 
+_WHITE_ABOVE = 0.775
+"""Where on `HEAT`, from 0 to 1, white text has more contrast than black."""
 _TIMES = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000]
 _RHYTHMS = [0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.5, 1, 2, 3, 5, 10]
 _HOST = {"true": "as fitted on FAST'25, Figure 15", "false": "hidden behind the GPUs"}
@@ -181,12 +183,16 @@ def break_even(table: pd.DataFrame, *, cached_tokens: int) -> alt.LayerChart:
         )
     )
     fits = base.transform_filter("datum.fits")
+    hot = fits.transform_joinaggregate(least="min(value)", most="max(value)").transform_calculate(
+        heat="log(datum.value / datum.least) / log(datum.most / datum.least)"
+    )
     layers = (
         fits.mark_rect(stroke=None).encode(
             alt.Color("value:Q", legend=None).scale(type="log", range=list(HEAT), interpolate="rgb")
         )
-        + fits.mark_text(color="white", fontWeight="bold", fontSize=11).encode(
-            alt.Text("value:Q", format=".3~r")
+        + hot.mark_text(fontWeight="bold", fontSize=11).encode(
+            alt.Text("value:Q", format=".3~r"),
+            color=alt.condition(f"datum.heat > {_WHITE_ABOVE}", alt.value("white"), alt.value("black")),
         )
         + base.transform_filter("!datum.fits").mark_text(opacity=0.8).encode(alt.TextValue("–"))
     )

@@ -9,7 +9,7 @@ import click
 
 from mooncake_companion import __version__
 from mooncake_companion.cli.bench import bench
-from mooncake_companion.cli.book import build, cache, params, pdf, run
+from mooncake_companion.cli.book import build, cache, params, pdf, run, serve
 from mooncake_companion.cli.figures import figures
 from mooncake_companion.cli.scoreboard import scoreboard
 from mooncake_companion.cli.simulate import simulate
@@ -26,6 +26,7 @@ def companion() -> None:
 
     \b
     companion build                                   the whole book
+    companion serve                                   the built book on this machine
     companion pdf                                     the same on paper
     companion params control-plane                    what a chapter lets you change
     companion run control-plane -p prefill_nodes 6    the chapter again, with your values
@@ -40,7 +41,7 @@ def companion() -> None:
     """  # noqa: D301 - the backspace is click's mark for a paragraph to leave alone
 
 
-for command in (build, pdf, params, run, sweep, simulate, figures, scoreboard, traces, cache, bench):
+for command in (build, serve, pdf, params, run, sweep, simulate, figures, scoreboard, traces, cache, bench):
     companion.add_command(command)
 
 

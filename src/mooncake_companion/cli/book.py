@@ -36,6 +36,39 @@ def build(root: Path | None, quiet: bool) -> None:
 @click.command()
 @root_option
 @click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Where to serve; 0 for any port that is free.",
+)
+@click.option("--open", "open_it", is_flag=True, help="Open the first page in the browser.")
+def serve(root: Path | None, port: int, open_it: bool) -> None:
+    """Serve the built book to this machine, until you press Ctrl+C.
+
+    The book can be read from its files, too; a browser runs Python in a page only if it is served.
+
+    \b
+    companion serve
+    companion serve --port 0 --open
+    """  # noqa: D301 - \b is for click
+    from mooncake_companion.publish import serve as serving
+    from mooncake_companion.publish.project import find_root
+
+    with serving.server(find_root(root) / "_build" / "html", port) as running:
+        first = f"{serving.url(running)}/index.html"
+        click.echo(f"{first} (Ctrl+C ends it)")
+        if open_it:
+            click.launch(first)
+        try:
+            running.serve_forever()
+        except KeyboardInterrupt:
+            click.echo("ended", err=True)
+
+
+@click.command()
+@root_option
+@click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     help="The file; _build/mooncake-companion.pdf if not given.",

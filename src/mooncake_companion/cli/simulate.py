@@ -134,8 +134,11 @@ def simulate(
     from mooncake_companion.experiments.end_to_end import MOONCAKE, SYSTEMS
     from mooncake_companion.llm import load_model
     from mooncake_companion.publish import simulation
+    from mooncake_companion.publish.given import require_no_other_file
 
     given: dict[str, Any] = dict(your_cluster.settings(preset)) if preset else {}
+    if preset:
+        require_no_other_file(given, str(preset))
     if cache_tokens is not None and options["cache_bytes_per_node"] is not None:
         raise InputError("--cache-tokens and --cache-bytes say the same; give one of them")
     given |= {name: value for name, value in options.items() if value is not None}

@@ -13,13 +13,12 @@ from mooncake_companion.costs import (
     load_calibration,
     prefill_cost,
     prefill_seconds,
-    transfer_time,
-    with_tier_seconds,
 )
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import network_bandwidth
 from mooncake_companion.hardware import GpuNode, load_node
-from mooncake_companion.llm import TransformerModel, load_model, load_models
+from mooncake_companion.live.storage_for_compute import NODES, MapParams, action_rows
+from mooncake_companion.llm import TransformerModel, load_model
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import Action
 
@@ -31,16 +30,11 @@ OTHER_NODE, OWN_SSD = "in another node's DRAM", "on the node's own SSD"
 FASTEST, ALGORITHM_1 = "the fastest", "Algorithm 1"
 """How `actions` are chosen: by their times alone, or as FAST'25 prints it."""
 
-NODES = ("a800", "h800")
-"""The nodes of which the paper speaks."""
-
 _LENGTHS = tuple(1024 * 2**power for power in range(8))
-_MAP_LENGTHS = tuple(round(1024 * 2 ** (step / 3)) for step in range(22))
-_MAP_BANDWIDTHS = tuple(10 ** (8 + step / 7) for step in range(27))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
+class Params(MapParams):
     """The section's setting: it is stated, in Table 1 and in the text behind Equation 2.
 
     The H800's peak is not: it is taken from its data sheet. Assumed are the two numbers that only
@@ -48,7 +42,6 @@ class Params:
     The last three are those of `network_bandwidth`.
     """
 
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what is served")
     cached_tokens: int = parameter(
         8192, unit="tokens", low=1, high=10**7, help="prefix at which the break-even bandwidth is stated"
     )
@@ -59,9 +52,6 @@ class Params:
         low=1,
         high=10**12,
         help="capacity that DRAM is pooled for",
-    )
-    new_tokens: int = parameter(
-        1024, unit="tokens", low=1, high=10**6, help="of a prompt, behind its cached prefix, in the map"
     )
     replicate_after_uses: int = parameter(
         3, unit="requests", low=1, high=10**6, help="that ask for a prefix make it worth a second copy"
@@ -148,31 +138,7 @@ def actions(params: Params) -> pd.DataFrame:
     The terms that Conductor compares (`simulator.scheduler`), for one request on nodes that do
     nothing else, loads and stores layer by layer.
     """
-    model, calibration = load_model(params.model), load_calibration()
-    rows = []
-    for name, node in ((name, load_node(name)) for name in NODES):
-        for cached in _MAP_LENGTHS:
-            tokens = cached + params.new_tokens
-            kv_bytes, stored_bytes = (model.kv_bytes_per_token * each for each in (cached, params.new_tokens))
-            link = node.host_to_device_bytes_per_s
-            whole_s = prefill_seconds(*prefill_cost(node, model, calibration), tokens, 0)
-            rest_s = prefill_seconds(*prefill_cost(node, model, calibration), tokens, cached)
-            moves_s = kv_bytes / link, stored_bytes / link
-            holder_s = with_tier_seconds(rest_s, 0.0, *moves_s, True)
-            recompute_s = with_tier_seconds(whole_s, 0.0, 0.0, tokens * model.kv_bytes_per_token / link, True)
-            rows += [
-                {
-                    "node": name,
-                    "cached_tokens": cached,
-                    "bytes_per_s": rate,
-                    "break_even_bytes_per_s": break_even_bandwidth(node, model, cached),
-                    "recompute_s": recompute_s,
-                    "fetch_s": holder_s + transfer_time(rate, kv_bytes, calibration=calibration),
-                    "ssd_s": with_tier_seconds(rest_s, kv_bytes / rate, *moves_s, True),
-                    "holder_s": holder_s,
-                }
-                for rate in _MAP_BANDWIDTHS
-            ]
+    rows = action_rows(load_model(params.model), params.new_tokens)
     table = _with_cells(pd.DataFrame(rows))
     table.attrs["provenance"] = {"parameters": dataclasses.asdict(params)}
     return table

@@ -16,6 +16,8 @@ KINDS = {
     "theory": "Theory",
     "law": "Conservation",
     "relation": "Relations",
+    "fault": "Bad input, faults",
+    "change": "The tests themselves",
 }
 
 _PHASES = {"prefill": "Prefill", "decode": "Decode step"}
@@ -69,7 +71,7 @@ def run(params: Params) -> pd.DataFrame:
 def table(waits: pd.DataFrame, costs: pd.DataFrame, params: Params) -> pd.DataFrame:
     """As of `run`, from the tables of `queueing_theory.run` and `measured_costs.run`."""
     rows = [_counted(row) for row in recorded()["rows"]]
-    rows += [_store(), _queue(waits), *_measured(costs)]
+    rows += [_store(), _queue(waits), *_measured(costs), _fuzzed(), _changed()]
     order = list(KINDS.values())
     found = pd.DataFrame(rows).sort_values("kind", key=lambda kinds: kinds.map(order.index), kind="stable")
     found.attrs["provenance"] = {"parameters": dataclasses.asdict(params)}
@@ -129,3 +131,28 @@ def _measured(costs: pd.DataFrame) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _fuzzed() -> dict[str, Any]:
+    found = recorded("fuzzing")
+    return {
+        "kind": KINDS["fault"],
+        "what": "Readers of files and words",
+        "against": "inputs that a fuzzer made of good ones",
+        "cases": found["inputs"],
+        "tried": f"{found['inputs']:,} inputs to {len(found['targets'])} readers",
+        "found": f"{len(found['findings'])} faults, all mended; now each is read, or refused in a line",
+    }
+
+
+def _changed() -> dict[str, Any]:
+    found = recorded("mutants")
+    files = len(found["targets"])
+    return {
+        "kind": KINDS["change"],
+        "what": "Costs, scheduler, caches and links, with one thing changed",
+        "against": "the tests that speak about them",
+        "cases": found["mutants"],
+        "tried": f"{found['mutants']:,} changes in {files} files",
+        "found": f"{found['killed_share']:.1%} noticed; {found['equivalent']} of the rest change nothing",
+    }

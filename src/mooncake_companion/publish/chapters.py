@@ -101,7 +101,7 @@ CHAPTERS = {
         Chapter(name="workloads", params=workloads.Params),
         Chapter(name="tiered-cache", params=tiered_cache.Params),
         Chapter(name="prefill-pool", params=prefill_pipeline.Params),
-        Chapter(name="control-plane", params=prefill_scheduling.Params),
+        Chapter(name="control-plane", params=prefill_scheduling.Params, measured=prefill_scheduling.run),
         Chapter(name="overload", params=overload.Params),
         Chapter(name="results", params=goodput.Params),
         Chapter(name="transfer", params=hot_holder.Params),

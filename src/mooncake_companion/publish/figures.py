@@ -33,6 +33,7 @@ KINDS = {"svg": "SVG", "png": "PNG", "csv": "data (CSV)", "json": "specification
 """File endings of a figure's downloads in the page, and how a reader is told of them."""
 
 _PNG_SCALE = 2
+_SPEC_IN_PAGE = "\n    const spec = "
 _GENERATED_ID = re.compile(r"\b(clip|gradient_|pattern_)(\d+)\b")
 _PNG_SIGNATURE_AND_HEADER_BYTES = 8 + 25
 
@@ -143,6 +144,9 @@ def to_pdf(spec: Spec) -> bytes:
 def to_html(spec: Spec) -> str:
     """Draw the figure as a page of its own, with its controls, that needs no network."""
     page = vl_convert.vegalite_to_html(spec, vl_version=VEGA_LITE_VERSION, bundle=True, renderer="svg")
+    before, mark, after = page.partition(_SPEC_IN_PAGE)
+    _, end = json.JSONDecoder().raw_decode(after)
+    page = before + mark + after[:end].replace("<", "\\u003c") + after[end:]  # a value could end the script
     head = '<meta name="viewport" content="width=device-width">'
     titled = f"<head>{head}<title>{html.escape(spec['name'])}</title>"
     return page.replace("<html>", '<html lang="en">', 1).replace("<head>", titled, 1)
@@ -154,14 +158,29 @@ def to_json(spec: Spec) -> str:
 
 
 def to_csv(spec: Spec) -> str:
-    """Write the figure's table; empty for a figure without one."""
+    """Write the figure's table; empty for a figure without one. No cell is a formula to a spreadsheet."""
     rows = next(iter(tables(spec)), [])
     columns = list(dict.fromkeys(column for row in rows for column in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({column: without_formula(value) for column, value in row.items()} for row in rows)
     return text.getvalue() if rows else ""
+
+
+def without_formula(value: Any) -> Any:
+    """A table's cell; a word that a spreadsheet would run, such as a file's name, gets a ' before it.
+
+    >>> without_formula("=1+1"), without_formula("-2.5"), without_formula(-2.5), without_formula("-")
+    ("'=1+1", '-2.5', -2.5, '-')
+    """
+    if not isinstance(value, str) or len(value) < 2 or value[0] not in "=+-@\t\r":
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def tables(spec: Spec) -> list[Rows]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from mooncake_companion import presets
+from mooncake_companion import presets, traces
 from mooncake_companion.datafiles import read_text
 from mooncake_companion.errors import InputError, shown
 from mooncake_companion.hardware import load_nodes
@@ -65,7 +65,27 @@ def _of_preset(params: type, preset: str) -> dict[str, Value]:
         told = ", ".join(sorted(map(str, unknown)))
         raise InputError(f"{preset}: unknown table {told}; expected some of {', '.join(presets.TABLES)}")
     files = {kind: preset for kind in ("node", "model") if kind in tables}
-    return _checked(params, {**files, **tables.get("cluster", {})}, preset)
+    given = _checked(params, {**files, **tables.get("cluster", {})}, preset)
+    require_no_other_file(given, preset)
+    return given
+
+
+def require_no_other_file(given: Mapping[str, Value], preset: str) -> None:
+    """See that a preset's file leads to no other file: where it came from, nobody may know.
+
+    Raises
+    ------
+    InputError
+        Names the field that does, and how else the file can be given.
+    """
+    known = {*load_nodes(), *load_models(), *traces.registered(), *traces.generated(), preset, ""}
+    for name in ("node", "model", *(name for name in given if name.endswith("trace"))):
+        value = str(given.get(name, ""))
+        if value.removesuffix(traces.STANDIN) not in known:
+            raise InputError(
+                f"{preset}, table [cluster]: {name} = {value!r} is no name that is known, and a preset "
+                f"leads to no other file; give it on the command line"
+            )
 
 
 class _Loader(yaml.SafeLoader):

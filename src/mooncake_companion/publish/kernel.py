@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from mooncake_companion.datafiles import replacing
+
 KERNEL_NAME = "python3"
 
 
@@ -31,7 +33,8 @@ def use_this_interpreter(folder: Path) -> None:
         "display_name": "Python 3",
         "language": "python",
     }
-    kernel.joinpath("kernel.json").write_text(json.dumps(description, indent=1), "utf-8")
+    with replacing(kernel / "kernel.json") as part:  # another process may be reading it
+        part.write_text(json.dumps(description, indent=1), "utf-8")
     others = [path for path in os.environ.get("JUPYTER_PATH", "").split(os.pathsep) if path]
     if str(folder) not in others:
         os.environ["JUPYTER_PATH"] = os.pathsep.join([str(folder), *others])

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mooncake_companion.datafiles import replacing
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish.citations import book_url
+from mooncake_companion.publish.project import pages
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_OPTIONS = (
+OPTIONS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -63,22 +62,15 @@ def write_pdf(root: Path, html: Path, target: Path) -> Path:
     return target
 
 
-def pages(root: Path) -> list[str]:
-    """The pages of the book in their order, without endings."""
-    contents = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
-    chapters = [chapter["file"] for part in contents["parts"] for chapter in part["chapters"]]
-    return [contents["root"], *chapters]
-
-
 def _printed(html: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
         raise CompanionError("printing needs the package playwright: pip install playwright") from None
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_browser(), args=list(_OPTIONS))
+        running = playwright.chromium.launch(executable_path=browser(), args=list(OPTIONS))
         try:
-            page = browser.new_page(color_scheme="light")
+            page = running.new_page(color_scheme="light")
             for name in names:
                 page.goto((html / f"{name}.html").resolve().as_uri(), timeout=_PATIENCE_MS)
                 page.evaluate("window.MathJax?.startup?.promise")
@@ -87,10 +79,17 @@ def _printed(html: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
                 margin: Any = dict.fromkeys(("top", "bottom", "left", "right"), _MARGIN)
                 yield title, page.pdf(format="A4", margin=margin, print_background=True)
         finally:
-            browser.close()
+            running.close()
 
 
-def _browser() -> str:
+def browser() -> str:
+    """The browser's command.
+
+    Raises
+    ------
+    CompanionError
+        If there is none.
+    """
     named = os.environ.get("CHROMIUM")
     found = named or next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:

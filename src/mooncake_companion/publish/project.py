@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import yaml
+
 from mooncake_companion.errors import CompanionError, InputError
 
 _MARKS = ("_config.yml", "_toc.yml", "book", "src/mooncake_companion")
@@ -32,6 +34,13 @@ def find_root(given: Path | None = None) -> Path:
         "the book's sources are not here: an installed package holds the models, not the chapters; "
         "clone the repository and run this inside it, or name it with --root"
     )
+
+
+def pages(root: Path) -> list[str]:
+    """The pages of the book in their order, without endings."""
+    contents = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
+    parts = contents.get("parts", [contents])
+    return [contents["root"], *(chapter["file"] for part in parts for chapter in part["chapters"])]
 
 
 def _is_root(folder: Path) -> bool:

@@ -1,6 +1,7 @@
 """What made a rerun: enough to make it again, and the same from run to run but for the date."""
 
 import datetime
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mooncake_companion import __version__
+from mooncake_companion.errors import InputError
 
 PACKAGES = (
     "altair",
@@ -45,7 +47,7 @@ def record(
     Returns
     -------
     dict
-        Only ``created`` differs between two equal runs.
+        Only ``created`` differs between two equal runs, unless SOURCE_DATE_EPOCH sets it.
     """
     replayed = next((origin for origin in figure_origins if "trace" in origin), {})
     return {
@@ -57,8 +59,19 @@ def record(
         "trace_sha256": replayed.get("trace_sha256"),
         "python": platform.python_version(),
         "packages": {package: _version(package) for package in PACKAGES},
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "created": _now().isoformat(timespec="seconds"),
     }
+
+
+def _now() -> datetime.datetime:
+    """The time, or what SOURCE_DATE_EPOCH says, by which equal runs are equal in all their bytes."""
+    said = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not said:
+        return datetime.datetime.now(datetime.UTC)
+    try:
+        return datetime.datetime.fromtimestamp(int(said), datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise InputError(f"SOURCE_DATE_EPOCH: {said!r} is not a number of seconds since 1970") from None
 
 
 def _version(package: str) -> str | None:

@@ -1,12 +1,16 @@
 """The register of figures, and the map from the papers to the book."""
 
 import csv
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from mooncake_companion.datafiles import data_path, read_toml
 from mooncake_companion.errors import CompanionError, InputError
+
+PAPERS = {"fast25": "FAST'25", "arxiv": "arXiv"}
+"""How the book calls the papers, by their short names in ``data/reported/``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,16 @@ class Place:
     chapter: str
 
     @property
+    def anchor(self) -> str:
+        """Its row's place in the page that maps the papers to the book."""
+        return re.sub(r"[^a-z0-9]+", "-", self.place.replace("'", "").lower())
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Ids of the numbers that stand there; a section has those of its subsections."""
+        return _numbers().get(self.place, ())
+
+    @property
     def figures(self) -> tuple[Figure, ...]:
         """The book's figures about it."""
         return tuple(figure for figure in figures().values() if self.place in figure.places)
@@ -109,3 +123,37 @@ def places() -> tuple[Place, ...]:
     """What the papers hold, in their order."""
     with data_path("paper_map.csv").open(encoding="utf-8", newline="") as file:
         return tuple(Place(**row) for row in csv.DictReader(file))
+
+
+@cache
+def _numbers() -> dict[str, tuple[str, ...]]:
+    from mooncake_companion import reported  # here, as it loads pandas
+
+    found: dict[str, list[str]] = {}
+    for claim in reported.claims().to_dict("records"):
+        for place in places_of(claim["paper"], claim["section"], claim["where"]):
+            found.setdefault(place, []).append(claim["id"])
+    return {place: tuple(ids) for place, ids in found.items()}
+
+
+def places_of(paper: str, section: str, where: str) -> tuple[str, ...]:
+    """Name all places of a reported number: figures, tables, equations, and its sections with those above.
+
+    Parameters
+    ----------
+    paper, section, where : str
+        As in ``data/reported/claims.csv``.
+
+    >>> places_of("fast25", "5.4.3; 2.2", "Figure 14a; Equation 1")[:3]
+    ("FAST'25, Figure 14", "FAST'25, Equation 1", "FAST'25, section 5.4.3")
+    """
+    names = re.findall(r"(?:Figure|Table|Equation) \d+", where)
+    for part in map(str.strip, section.split(";")):
+        if part == "Abstract":
+            names.append("abstract")
+        elif part[0] == "A":
+            names += [f"section {part}", "appendix"]
+        elif part[0].isdigit():
+            numbers = part.split(".")
+            names += [f"section {'.'.join(numbers[:depth])}" for depth in range(len(numbers), 0, -1)]
+    return tuple(dict.fromkeys(f"{PAPERS[paper]}, {name}" for name in names))

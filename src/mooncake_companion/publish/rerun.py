@@ -1,7 +1,7 @@
 """Run a chapter again with other parameters, and leave a page, a notebook and the figures.
 
-The run is made in a folder beside its target and renamed at the end: an interrupted or failed run
-leaves the earlier result whole.
+The run is made in a folder beside its target and renamed at the end: a run that fails, is interrupted
+or is killed leaves the earlier result whole.
 """
 
 import copy
@@ -23,16 +23,19 @@ import nbformat
 import papermill  # type: ignore[import-untyped]
 import yaml
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from papermill.iorw import load_notebook_node  # type: ignore[import-untyped]
+from papermill.parameterize import parameterize_notebook  # type: ignore[import-untyped]
 
 from mooncake_companion import traces
 from mooncake_companion.charts.theme import MIME
-from mooncake_companion.datafiles import cache_path, replacing, writable_folder, writing
+from mooncake_companion.datafiles import cache_path, replacing, writing
 from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.parameters import Value, describe
 from mooncake_companion.publish import figures, own_files, provenance
 from mooncake_companion.publish.build import run_jupyter_book
-from mooncake_companion.publish.chapters import Chapter
+from mooncake_companion.publish.chapters import Chapter, literals
 from mooncake_companion.publish.dependencies import content_hash, dependencies
+from mooncake_companion.publish.folders import replacing_folder, require_replaceable
 from mooncake_companion.publish.glued import numbers, published_numbers
 from mooncake_companion.publish.kernel import KERNEL_NAME, use_this_interpreter
 from mooncake_companion.publish.sweep_plan import replayed
@@ -40,6 +43,7 @@ from mooncake_companion.publish.sweep_plan import replayed
 Notebook = nbformat.NotebookNode
 
 _RECORD = "provenance.json"
+_KIND = "a rerun"
 _LINK_TO_CHAPTER = re.compile(r"\]\((?!references\.md)([a-z0-9-]+)\.md(#[^)]*)?\)")
 _SHOWN_CHARACTERS = 240
 
@@ -95,16 +99,15 @@ def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *
     InputError
         If the values do not go together, or `out` holds something else.
     CompanionError
-        If a cell of the chapter fails.
+        If a cell of the chapter fails, or another process works on `out`.
     """
-    _require_replaceable(out)
+    require_replaceable(out, _RECORD, _KIND)
     values = _checked(chapter, given)
-    writable_folder(out.parent)
-    with writing(out), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
-        made = Path(scratch, "made")
-        (made / "figures").mkdir(parents=True)
+    with writing(out), replacing_folder(out, _RECORD, _KIND) as scratch:
+        made = scratch / "made"
+        (made / "figures").mkdir()
         everything = _with_defaults(chapter, values)
-        notebook = _executed(root, chapter, values, Path(scratch))
+        notebook = _executed(root, chapter, values, scratch)
         _write_notebook(notebook, made / "notebook.ipynb")
         specs = _specs(notebook)
         for spec in specs:
@@ -117,8 +120,7 @@ def rerun(root: Path, chapter: Chapter, given: Mapping[str, Value], out: Path, *
         _write_changes(changes, made / "changes.csv")
         if html:
             told = _told(chapter, own_files.values_by_name(values), changes, notebook, _book_url(root))
-            _write_page(root, chapter, told, Path(scratch, "site"), made / "html")
-        _replace(out, made, Path(scratch, "earlier"))
+            _write_page(root, chapter, told, scratch / "site", made / "html")
     page = out / "html" / f"{chapter.name}.html" if html else None
     return Rerun(folder=out, page=page, changes=changes)
 
@@ -187,14 +189,13 @@ def _executed(root: Path, chapter: Chapter, values: Mapping[str, Value], scratch
 
 
 def _execute(root: Path, chapter: Chapter, values: Mapping[str, Value], scratch: Path) -> Notebook:
-    notebook = read_notebook(chapter.notebook(root))
+    notebook = with_values(read_notebook(chapter.notebook(root)), values)
     with _environment(COMPANION_BUILD="1", MOONCAKE_OFFLINE="1"):
         use_this_interpreter(scratch / "kernel")
         try:
             done = papermill.execute_notebook(
                 notebook,
                 None,
-                parameters=dict(values),
                 kernel_name=KERNEL_NAME,
                 cwd=str(root / "book"),
                 progress_bar=sys.stderr.isatty(),
@@ -204,6 +205,31 @@ def _execute(root: Path, chapter: Chapter, values: Mapping[str, Value], scratch:
         except (CellTimeoutError, DeadKernelError) as error:
             raise CompanionError(f"chapter {chapter.name}: {_first_line(str(error))}") from None
     return _without_run_metadata(done)
+
+
+def with_values(notebook: Notebook, values: Mapping[str, Value]) -> Notebook:
+    """Put a cell that sets the values below the one tagged ``parameters``.
+
+    Papermill writes the values as source. Read back, without running it, the source must be these
+    values and nothing else.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+    """
+    if not values:
+        return notebook
+    prepared = load_notebook_node(notebook)
+    done: Notebook = parameterize_notebook(prepared, dict(values), kernel_name=KERNEL_NAME, language="python")
+    (source,) = (cell.source for cell in done.cells if "injected-parameters" in cell.metadata.get("tags", ()))
+    try:
+        exact = repr(literals(source)) == repr(dict(values))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        exact = False
+    if not exact:
+        raise InputError(f"parameter {', '.join(values)}: cannot be handed to a chapter exactly as given")
+    return done
 
 
 def _failure(chapter: Chapter, error: papermill.PapermillExecutionError) -> str:
@@ -342,6 +368,7 @@ def _page_config(config: dict[str, Any]) -> dict[str, Any]:
         "include_patterns": ["**"],
         "html_baseurl": "",
         "companion_traces": [],
+        "companion_live": False,  # where a run is made, Python is at hand
         # What stands in other chapters is not in this one page.
         "suppress_warnings": ["myst.xref_missing", "ref.numref", "ref.ref"],
     }
@@ -369,7 +396,9 @@ def notice(chapter: Chapter, values: Mapping[str, Value], changes: Sequence[Chan
     """Say, as MyST text, that a page is a rerun, with which changed parameters, and what they changed."""
     defaults = {declared.name: declared.default for declared in chapter.parameters}
     changed = {name: value for name, value in values.items() if value != defaults[name]}
-    lines = [f"- `{name} = {value}` (published: `{defaults[name]}`)" for name, value in changed.items()]
+    lines = [
+        f"- {as_code(f'{name} = {value}')} (published: `{defaults[name]}`)" for name, value in changed.items()
+    ]
     said = (
         "This page was made with changed parameters:"
         if lines
@@ -390,6 +419,18 @@ def notice(chapter: Chapter, values: Mapping[str, Value], changes: Sequence[Chan
     )
 
 
+def as_code(text: str) -> str:
+    r"""Any text as MyST's inline code, in which nothing has a meaning: no markup, no HTML, no role.
+
+    >>> print(as_code("a = b"), as_code("`<b>`"), as_code("two" + chr(10) + "lines"))
+    `a = b` `` `<b>` `` `two\nlines`
+    """
+    line = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    pad = " " if line[:1] == "`" or line[-1:] == "`" else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
 def _table_of(changes: Sequence[Change]) -> list[str]:
     if not changes:
         return []
@@ -406,19 +447,3 @@ def _table_of(changes: Sequence[Change]) -> list[str]:
         *rows,
         ":::",
     ]
-
-
-# --- the folder -------------------------------------------------------------------------------
-
-
-def _require_replaceable(out: Path) -> None:
-    if out.exists() and not (out / _RECORD).exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(
-            f"--out {out}: holds something other than a rerun; name another folder or empty this one"
-        )
-
-
-def _replace(out: Path, made: Path, earlier: Path) -> None:
-    if out.exists():
-        out.rename(earlier)
-    made.rename(out)

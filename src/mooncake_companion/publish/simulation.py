@@ -5,8 +5,6 @@ Made in a folder beside its target and renamed at the end, as a rerun is.
 
 import importlib.util
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,11 @@ from mooncake_companion.datafiles import writable_folder
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments.your_cluster import distributions
 from mooncake_companion.publish import figures
+from mooncake_companion.publish.folders import replacing_folder, require_replaceable
 from mooncake_companion.simulator import Outcome, Result
 
 SUMMARY = "summary.json"
+_KIND = "a simulation"
 FORMATS = ("csv", "parquet")
 """Formats of the table with a row for every request."""
 
@@ -38,10 +38,7 @@ def check_target(out: Path, form: str) -> None:
     """
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise InputError("--format parquet needs the package pyarrow: install it, or take --format csv")
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / SUMMARY).exists())):
-        raise InputError(
-            f"--out {out}: holds something other than a simulation; name another folder or empty this one"
-        )
+    require_replaceable(out, SUMMARY, _KIND)
     writable_folder(out.parent)
 
 
@@ -67,19 +64,17 @@ def write(
         The files that were written, but for those of the figures.
     """
     check_target(out, form)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
-        made = Path(scratch, "made")
-        (made / "figures").mkdir(parents=True)
+    with replacing_folder(out, SUMMARY, _KIND) as scratch:
+        made = scratch / "made"
+        (made / "figures").mkdir()
         made.joinpath(SUMMARY).write_text(as_json(table) + "\n", "utf-8")
-        table.to_csv(made / "summary.csv", index=False)
+        words = table.select_dtypes(exclude="number").map(figures.without_formula)
+        table.assign(**words).to_csv(made / "summary.csv", index=False, lineterminator="\n")
         _write_requests(made / f"requests.{form}", results)
         latencies = pd.concat([distributions(*each) for each in results.items()], ignore_index=True)
         latencies.attrs = table.attrs
         if len(latencies):
             figures.write_figure(charts.latencies(latencies).to_dict(), made / "figures")
-        if out.exists():
-            shutil.move(out, Path(scratch, "earlier"))
-        made.rename(out)
     return tuple(out / name for name in (SUMMARY, "summary.csv", f"requests.{form}"))
 
 
@@ -111,4 +106,4 @@ def _write_requests(path: Path, results: Mapping[str, Result]) -> None:
     if path.suffix == ".parquet":
         everything.to_parquet(path, index=False)
     else:
-        everything.to_csv(path, index=False)
+        everything.to_csv(path, index=False, lineterminator="\n")

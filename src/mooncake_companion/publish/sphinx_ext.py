@@ -24,16 +24,19 @@ from sphinx.util import logging
 from sphinx.util.osutil import relative_uri
 
 from mooncake_companion import traces
+from mooncake_companion.datafiles import replacing
 from mooncake_companion.errors import CompanionError
-from mooncake_companion.publish import citations, directives, figures, registry
+from mooncake_companion.publish import citations, directives, figures, launch, live, policy, registry, search
 from mooncake_companion.publish.chapters import any_chapter
-from mooncake_companion.publish.dependencies import STAMP, machine_fingerprint, split, stamp
+from mooncake_companion.publish.dependencies import STAMP, content_hash, machine_fingerprint, split, stamp
 from mooncake_companion.publish.kernel import use_this_interpreter
 from mooncake_companion.simulator import Cluster, CoupledCluster, simulate
 
 MIME = "application/vnd.vegalite.v6+json"
 
 _log = logging.getLogger(__name__)
+_LOOK = ("_config.yml", "_toc.yml", "book/_static", "data", "src/mooncake_companion/publish")
+"""What every page may hold something of."""
 
 
 class ChartNode(nodes.General, nodes.Element):  # type: ignore[misc]
@@ -115,8 +118,8 @@ def add_notes(_app: Sphinx, doctree: nodes.document, docname: str) -> None:
 def _visit_chart(translator: Any, node: ChartNode) -> None:
     spec = node["spec"]
     name, description = html.escape(spec["name"]), html.escape(spec.get("description", ""))
-    # Sorted and without "</", so that it is the same in every build and cannot end the script.
-    text = json.dumps(spec, separators=(",", ":"), sort_keys=True).replace("</", "<\\/")
+    # Sorted and without "<", so that it is the same in every build and cannot end the script.
+    text = json.dumps(spec, separators=(",", ":"), sort_keys=True).replace("<", "\\u003c")
     translator.body.append(
         f'<div class="companion-chart" data-name="{name}">'
         '<div class="companion-controls"></div>'
@@ -136,13 +139,27 @@ def _visit_notes(translator: Any, node: ChartNotesNode) -> None:
         for ending, label in figures.KINDS.items()
     )
     origin = origin_html(figures.provenance(node["spec"]))
+    if translator.builder.config.companion_live:
+        translator.body.append(live.control_html(node["spec"]))
     translator.body.append(
         f'<div class="companion-notes">{origin}'
         f'<p class="companion-downloads"><a href="#fig-{name}">Permanent link'
         f'<span class="visually-hidden"> to figure {name}</span></a> Download: {links}</p>'
-        f"{cite_html(node['spec']['name'])}</div>"
+        f"{data_html(node['spec']['name'])}{cite_html(node['spec']['name'])}</div>"
     )
     raise nodes.SkipNode
+
+
+def data_html(name: str) -> str:
+    """A figure's rows as a table, folded away; a script makes it when it is opened."""
+    figure = registry.figures().get(name)
+    title = html.escape(f"Data of the figure: {figure.title if figure else name}")
+    name = html.escape(name)
+    return (
+        f'<details class="companion-data" data-figure="{name}" data-caption="{title}">'
+        f'<summary>Data table<span class="visually-hidden"> of figure {name}</span></summary>'
+        '<div class="companion-table"><p>The rows are in the CSV above.</p></div></details>'
+    )
 
 
 def cite_html(name: str) -> str:
@@ -205,6 +222,8 @@ def write_downloads(app: Sphinx, exception: Exception | None) -> None:
         specification = folder / f"{name}.json"
         if not specification.exists() or specification.read_text("utf-8") != figures.to_json(figure["spec"]):
             figures.write_figure(figure["spec"], folder)
+    if app.config.companion_live:
+        live.write_files(app, {name: figure["spec"] for name, figure in known.items()})
 
 
 def check_register(app: Sphinx, env: BuildEnvironment) -> None:
@@ -234,10 +253,15 @@ def serve_scripts(app: Sphinx) -> None:
     if not (scripts / bundle).exists():
         # Without a snippet of our own: the stubs demand one, the function does not.
         code = vl_convert.javascript_bundle(vl_version=figures.VEGA_LITE_VERSION)  # type: ignore[call-arg]
-        (scripts / bundle).write_text(f"(()=>{{{code}}})();", "utf-8")
+        with replacing(scripts / bundle) as part:
+            part.write_text(f"(()=>{{{code}}})();", "utf-8")
     app.add_js_file(f"js/{bundle}", defer="defer")
     app.add_js_file("js/figures.js", defer="defer")
     app.add_js_file("js/tables.js", defer="defer")
+    if app.config.companion_live:
+        app.add_js_file("js/live.js", defer="defer")
+        app.add_css_file("css/live.css")
+    app.add_js_file("js/data-tables.js", defer="defer")
     installed = metadata.files("sphinx-mathjax-offline") or []
     mathjax = next(file for file in installed if file.name == "tex-svg.js")
     shutil.copyfile(str(mathjax.locate()), scripts / "tex-svg.js")
@@ -315,6 +339,24 @@ def outdated(
     ]
 
 
+def note_reading(_app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+    """Note whether any page is read anew."""
+    _kept(env, "companion_look")["reads"] = bool(docnames)
+
+
+def all_or_none(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Have every page written if any page, or what all pages share, changed.
+
+    Else a page kept from an earlier build would name style sheets by checksums that are gone, and
+    Sphinx would lose that page's index entries from the search.
+    """
+    kept = _kept(env, "companion_look")
+    look = content_hash(Path(app.confdir), _LOOK)
+    same = kept.get("pages") == sorted(env.found_docs) and kept.get("look") == look and not kept["reads"]
+    kept |= {"look": look, "pages": sorted(env.found_docs)}
+    return [] if same else kept["pages"]
+
+
 def _stamp(app: Sphinx, body: str, named: Iterable[str]) -> str:
     return stamp(Path(app.confdir), body, named, _kept(app.env, "companion_machine")["fingerprint"])
 
@@ -347,6 +389,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     os.environ["COMPANION_BUILD"] = "1"  # the kernels inherit it, and draw charts for the page
     use_this_interpreter(Path(app.doctreedir).parent / "kernel")
     app.add_config_value("companion_traces", [], "env")
+    app.add_config_value("companion_live", False, "html")
     skipped: Any = dict.fromkeys(("latex", "text", "texinfo", "man"), (_skip, None))
     app.add_node(ChartNode, html=(_visit_chart, None), **skipped)
     app.add_node(ChartNotesNode, html=(_visit_notes, None), **skipped)
@@ -356,11 +399,16 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-before-read-docs", compile_engines)
     app.connect("source-read", stamp_source)
     app.connect("env-get-outdated", outdated)
+    app.connect("env-before-read-docs", note_reading)
+    app.connect("env-updated", all_or_none)
     app.connect("env-purge-doc", purge)
     app.connect("env-merge-info", merge)
     app.connect("doctree-resolved", add_notes)
     app.connect("env-check-consistency", check_register)
     app.connect("build-finished", write_downloads)
     directives.setup(app)
+    search.setup(app)
+    launch.setup(app)
+    policy.setup(app)
     app.connect("config-inited", _declare_safe, priority=900)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

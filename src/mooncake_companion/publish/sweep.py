@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pandas as pd
 from tqdm import tqdm
@@ -20,13 +20,9 @@ from mooncake_companion.datafiles import read_text, replacing, require_plain_fil
 from mooncake_companion.errors import CompanionError, InputError, shown
 from mooncake_companion.parameters import Value
 from mooncake_companion.publish import figures, own_files, provenance
+from mooncake_companion.publish.folders import locked
 from mooncake_companion.publish.sweep_plan import Plan, difference
 from mooncake_companion.publish.sweep_workers import Result, Workers, calls
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 PREFIX = "param_"
 """Stands before a parameter's name in the table, whose own columns may have the same name."""
@@ -162,32 +158,22 @@ def _require_parquet() -> None:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """Keep others out of the folder; the system undoes the lock when this process ends, however it does."""
-    if out.exists() and not (out / _RECORD).exists():
-        strange = [] if not out.is_dir() else [path for path in out.iterdir() if path.name != _LOCK]
-        if strange or not out.is_dir():
-            raise InputError(
-                f"--out {out}: holds something other than a sweep; name another folder or empty this one"
-            )
+    """Keep others out of the folder, having seen that it is none with something else in it."""
+    known = not out.exists() or (out / _RECORD).exists()
+    if not known and (not out.is_dir() or any(not _is_ours(path.name) for path in out.iterdir())):
+        raise InputError(
+            f"--out {out}: holds something other than a sweep; name another folder or empty this one"
+        )
     writable_folder(out)
-    with _opened(out / _LOCK) as file:
-        try:
-            if sys.platform == "win32":
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            else:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CompanionError(
-                f"--out {out}: another process is at work on this sweep; wait for it or name another folder"
-            ) from None
+    with locked(out / _LOCK, f"--out {out}: another process is at work on this sweep"):
+        for part in out.rglob(".*.part"):  # of a sweep that was killed while it wrote
+            part.unlink()
         yield
 
 
-def _opened(lock: Path) -> TextIO:
-    try:
-        return lock.open("a")
-    except OSError as error:
-        raise InputError(f"cannot write {lock}: {error.strerror or error}") from None
+def _is_ours(name: str) -> bool:
+    """Whether a sweep that was killed at its very start may have left this."""
+    return name == _LOCK or (name.startswith(f".{_RECORD}.") and name.endswith(".part"))
 
 
 def _take(out: Path, plan: Plan) -> None:
@@ -327,7 +313,8 @@ def _joined(plan: Plan, out: Path) -> pd.DataFrame | None:
             f"{out / 'points'}: the tables do not fit together ({told}); remove those that were changed"
         ) from None
     with replacing(out / "results.csv") as temporary:
-        table.to_csv(temporary, index=False, lineterminator="\n")
+        words = table.select_dtypes(exclude="number").map(figures.without_formula)
+        table.assign(**words).to_csv(temporary, index=False, lineterminator="\n")
     return table
 
 

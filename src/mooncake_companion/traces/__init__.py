@@ -4,6 +4,7 @@ from mooncake_companion.traces.convert import FORMATS, Conversion, convert
 from mooncake_companion.traces.generator import generate
 from mooncake_companion.traces.read import Problem, read_jsonl, validate_jsonl, write_jsonl
 from mooncake_companion.traces.sources import (
+    STANDIN,
     STANDIN_SEED,
     RegisteredTrace,
     fetch,
@@ -29,6 +30,7 @@ from mooncake_companion.traces.workload import Kind, Workload, load_workload
 __all__ = [
     "BLOCK_TOKENS",
     "FORMATS",
+    "STANDIN",
     "STANDIN_SEED",
     "Conversion",
     "Kind",

@@ -1,0 +1,101 @@
+"""Every page in Firefox: figures drawn in light and dark, controls at work by the keyboard, no error."""
+
+import os
+import shutil
+
+import pytest
+from tests.browser.firefox import started
+from tests.browser.test_every_page import PAGES
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+DRAWN = """
+new Promise((done, failed) => {
+  const until = Date.now() + 20000;
+  const look = () => {
+    const states = [...document.querySelectorAll('.companion-chart')].map(box => box.dataset.state);
+    if (states.includes('failed')) failed(new Error('a figure failed'));
+    else if (states.every(state => state === 'drawn')) done(states.length);
+    else if (Date.now() > until) failed(new Error('figures are not drawn: ' + states));
+    else setTimeout(look, 30);
+  };
+  look();
+})
+"""
+# What can be seen of every figure: its size, and the colour of its text.
+LOOKS = """
+[...document.querySelectorAll('.companion-chart')].map(box => {
+  const { width, height } = box.querySelector('.companion-live svg').getBoundingClientRect();
+  const text = box.querySelector('.companion-live svg text');
+  return { name: box.dataset.name, width, height, ink: text && getComputedStyle(text).fill };
+})
+"""
+# The first control of the page gets the focus; a key moves it, as it would for a reader.
+FOCUS = """
+(() => {
+  const first = document.querySelector('.vega-bind :is(input, select)');
+  if (!first) return null;
+  const radios = [...first.closest('.vega-bind').querySelectorAll('input[type=radio]')];
+  const control = radios.find(radio => radio.checked) || first;
+  control.focus();
+  const atEnd = control.type === 'range' ? control.value === control.max
+    : radios.length ? radios.indexOf(control) === radios.length - 1
+    : control.selectedIndex === control.options.length - 1;
+  return { atEnd, kind: control.type };
+})()
+"""
+DRAWING = "document.activeElement.closest('.companion-chart').querySelector('.companion-live svg').outerHTML"
+DARK = """
+(async () => {
+  const button = document.querySelector('.theme-switch-button');
+  for (let i = 0; i < 4 && document.documentElement.dataset.theme !== 'dark'; i++) button.click();
+  await new Promise(done => setTimeout(done, 50));
+  await Promise.all([...document.querySelectorAll('.companion-chart')].map(box => box.figure.drawing));
+  return document.documentElement.dataset.theme;
+})()
+"""
+DOWN, UP = "\ue015", "\ue013"  # as WebDriver names the arrow keys
+
+
+@pytest.fixture(scope="module")
+def firefox(tmp_path_factory):
+    path = os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
+    if path is None:
+        missing = "no Firefox on this machine; install it or name it by the variable FIREFOX"
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+    profile = tmp_path_factory.mktemp("firefox")
+    (profile / "user.js").write_text('user_pref("layout.css.prefers-color-scheme.content-override", 1);\n')
+    with started(path, profile) as tab:
+        yield tab
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_figures_are_drawn_a_key_moves_a_control_and_the_colours_follow_the_page(firefox, address, path):
+    firefox.complaints.clear()
+    firefox.at_home = ("about:", address)
+    firefox.open(f"{address}/{path}")
+    drawn = firefox.ask(DRAWN)
+    light = firefox.ask(LOOKS)
+    assert len(light) == drawn
+    assert [figure for figure in light if figure["width"] < 150 or figure["height"] < 50] == []
+    if address.startswith("file:"):  # over http it is the same page, which need not be moved again
+        move_a_control(firefox)
+        look_at_it_in_the_dark(firefox, light)
+    assert firefox.complaints == []
+
+
+def move_a_control(firefox):
+    control = firefox.ask(FOCUS)
+    if control:
+        before = firefox.ask(DRAWING)
+        firefox.press(UP if control["atEnd"] and control["kind"] != "range" else DOWN)
+        after = firefox.ask(f"new Promise(done => setTimeout(() => done({DRAWING}), 150))")
+        assert after != before, control
+
+
+def look_at_it_in_the_dark(firefox, light):
+    assert firefox.ask(DARK) == "dark"
+    dark = firefox.ask(LOOKS)
+    firefox.ask("localStorage.clear()")
+    assert [figure["name"] for figure in dark] == [figure["name"] for figure in light]
+    assert all(one["ink"] != other["ink"] for one, other in zip(light, dark, strict=True) if one["ink"])

@@ -1,0 +1,232 @@
+"""The model that runs in the page: Python in the browser, served from the book itself."""
+
+import functools
+import http.server
+import json
+import os
+import re
+import shutil
+import threading
+
+import pytest
+from playwright.sync_api import expect
+
+from mooncake_companion.live.figures import LIVE, compute
+from mooncake_companion.live.slices import Slice
+from mooncake_companion.publish.live import PYODIDE_FILES
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+served = pytest.mark.parametrize("address", ["http"], indirect=True)
+opened_as_file = pytest.mark.parametrize("address", ["file"], indirect=True)
+
+FIRST = "prefill-scheduling-ttft"
+PAGES = {
+    FIRST: "book/control-plane.html",
+    "request-walkthrough": "book/control-plane.html",
+    "prefix-actions": "book/storage-for-compute.html",
+    "node-split": "book/results.html",
+}
+CHANGED = {
+    FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
+    "request-walkthrough": {"request": "123", "nodes": "6", "prefill_nodes": "4"},
+    "prefix-actions": {"model": "deepseek-v3", "new_tokens": "777"},
+    "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
+}
+RUN_TIMEOUT_MS = 90_000
+MOST_ADDED_BYTES = 6_000
+TURN_MS = """
+new Promise(done => {
+  const start = performance.now();
+  setTimeout(() => done(performance.now() - start), 0);
+})
+"""
+KINDS = {"mjs": "text/javascript", "wasm": "application/wasm"}
+
+
+@functools.cache
+def settings(html):
+    return json.loads((html / "_static/live/live.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def vendored(html):
+    if not settings(html)["pyodide"].startswith("."):
+        missing = "this book does not bring Pyodide along: npm could not get it when it was built"
+        pytest.fail(missing) if os.environ.get("CI") and shutil.which("npm") else pytest.skip(missing)
+
+
+@pytest.fixture
+def open_control(open_page):
+    def opened(figure=FIRST, **options):
+        page = open_page(PAGES[figure], **options)
+        chart = page.locator(f"#fig-{figure}").locator(".companion-chart")
+        expect(chart).to_have_attribute("data-state", "drawn", timeout=15_000)
+        control = page.locator(f".companion-run[data-figure={figure}]")
+        control.locator("summary").click()
+        return page, chart, control
+
+    return opened
+
+
+def run(control, **values):
+    for name, value in values.items():
+        field = control.locator(f"[name={name}]")
+        if field.evaluate("field => field.tagName") == "SELECT":
+            field.select_option(value)
+        else:
+            field.fill(value)
+    control.get_by_role("button", name="Run", exact=True).click()
+    expect(control).to_have_attribute("data-state", "idle", timeout=RUN_TIMEOUT_MS)
+
+
+def rows(chart):
+    return chart.evaluate("box => Object.values(box.figure.spec.datasets)[0]")
+
+
+def drawn(chart):
+    return chart.locator(".companion-live svg").evaluate("svg => svg.outerHTML")
+
+
+@served
+@pytest.mark.parametrize("figure", LIVE)
+def test_the_page_draws_what_the_library_computes(open_control, html, vendored, figure):
+    page, chart, control = open_control(figure)
+    before, published = drawn(chart), rows(chart)
+    run(control, **CHANGED[figure])
+    expect(control.locator(".companion-run-status")).to_contain_text("Done")
+    expect(chart).to_have_attribute("data-state", "drawn")
+    name = control.get_attribute("data-slice")
+    sliced = Slice.from_json(json.loads((html / "_static/live" / name).read_text())) if name else None
+    outcome, told = compute(figure, CHANGED[figure], sliced)
+    here = [row for row in rows(chart) if row.get("origin") != "reported"]
+    for row, expected in zip(here, json.loads(json.dumps(outcome.rows)), strict=True):
+        # To the last bit but for powers, which two C libraries may round apart.
+        assert row == pytest.approx(expected, rel=1e-14)
+    assert [row for row in rows(chart) if row.get("origin") == "reported"] == [
+        row for row in published if row.get("origin") == "reported"
+    ]
+    assert drawn(chart) != before
+    expect(chart.locator(".companion-live")).to_have_attribute("aria-label", outcome.description)
+    caption = page.locator(f"#fig-{figure} figcaption")
+    expect(caption).to_contain_text(told)
+    control.get_by_role("button", name="Back to the book’s").click()
+    expect(chart).to_have_attribute("data-from", "book")
+    assert rows(chart) == published
+    expect(caption.locator(".companion-run-told")).to_be_hidden()
+
+
+@served
+def test_a_bad_value_is_told_beside_its_field_and_the_figure_stays(open_control, vendored):
+    _, chart, control = open_control()
+    before = drawn(chart)
+    for value, told in (("64", "out of range; expected 1 to 63 nodes"), ("16", "leaves no node of 16")):
+        run(control, prefill_nodes=value)
+        field = control.get_by_label("prefill nodes")
+        expect(field).to_have_attribute("aria-invalid", "true")
+        expect(field).to_be_focused()
+        error = control.locator("#run-prefill-scheduling-ttft-prefill_nodes-error")
+        expect(error).to_contain_text(f"parameter prefill_nodes: {value}")
+        expect(error).to_contain_text(told)
+    assert drawn(chart) == before
+    run(control, prefill_nodes="8", requests="50")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    expect(control.locator(".companion-run-status")).to_contain_text("Done")
+
+
+@served
+def test_a_run_leaves_the_page_alive_and_stops_on_demand(open_control, vendored):
+    page, chart, control = open_control()
+    before = drawn(chart)
+    run(control, requests="50")
+    control.get_by_role("button", name="Back to the book’s").click()
+    control.get_by_label("requests").fill("1000")
+    control.get_by_role("button", name="Run", exact=True).click()
+    expect(control.locator(".companion-run-status")).to_contain_text("of 4 done", timeout=RUN_TIMEOUT_MS)
+    assert page.evaluate(TURN_MS) < 1000
+    control.get_by_role("button", name="Stop").click()
+    expect(control.locator(".companion-run-status")).to_have_text("Stopped.")
+    assert drawn(chart) == before
+    run(control, requests="50")
+    expect(control.locator(".companion-run-status")).to_contain_text("Done")
+
+
+@served
+def test_nothing_of_it_is_loaded_before_the_click(open_page):
+    page = open_page(PAGES[FIRST])
+    expect(page.locator(".companion-chart").first).to_have_attribute("data-state", "drawn")
+    loaded = page.evaluate("performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert loaded
+    assert not [name for name in loaded if re.search(r"_static/(live|pyodide)/|live-worker", name)]
+    controls = page.locator(".companion-run").evaluate_all("all => all.map(one => one.outerHTML.length)")
+    assert max(controls) < MOST_ADDED_BYTES
+
+
+@opened_as_file
+def test_a_file_says_how_to_serve_the_book(open_control):
+    _, _, control = open_control()
+    expect(control.locator(".companion-run-status")).to_contain_text("python -m http.server")
+    expect(control.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+
+
+@served
+def test_a_book_without_the_model_says_so_and_stays_whole(open_page):
+    page = open_page(PAGES[FIRST])
+    page.route("**/live.json", lambda route: route.fulfill(status=200, body="{}"))
+    page.route("**/live-worker.js*", lambda route: route.fulfill(status=200, body="throw new Error('gone')"))
+    chart = page.locator(f"#fig-{FIRST} .companion-chart")
+    expect(chart).to_have_attribute("data-state", "drawn")
+    before = drawn(chart)
+    control = page.locator(f".companion-run[data-figure={FIRST}]")
+    control.locator("summary").click()
+    run(control)
+    expect(control.locator(".companion-run-error")).to_contain_text("The rest of the page works without it")
+    assert drawn(chart) == before
+
+
+@pytest.fixture
+def public_address(html):
+    """Another server with the files of Pyodide, one of which can be altered, and what it was asked for."""
+    asked, altered = [], set()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            name = self.path.rpartition("/")[2]
+            asked.append(name)
+            body = (html / "_static/pyodide" / name).read_bytes() + (b" " if name in altered else b"")
+            self.send_response(200)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.send_header("Content-Type", KINDS.get(name.rpartition(".")[2], "application/octet-stream"))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/pyodide/", asked, altered
+        server.shutdown()
+
+
+@served
+@pytest.mark.parametrize("spoilt", [None, "pyodide.asm.wasm"])
+def test_where_the_book_lacks_python_it_comes_from_elsewhere_after_the_click_and_checked(
+    chromium, address, html, vendored, public_address, spoilt
+):
+    elsewhere, asked, altered = public_address
+    altered.update({spoilt} - {None})
+    context = chromium.new_context()
+    told = settings(html) | {"pyodide": elsewhere}
+    context.route("**/live.json", lambda route: route.fulfill(json=told))
+    page = context.new_page()
+    page.goto(f"{address}/{PAGES[FIRST]}")
+    control = page.locator(f".companion-run[data-figure={FIRST}]")
+    control.locator("summary").click()
+    assert asked == []
+    run(control, requests="50")
+    if spoilt:
+        expect(control.locator(".companion-run-error")).to_contain_text("could not run here")
+    else:
+        expect(control.locator(".companion-run-status")).to_contain_text("Done")
+    assert set(asked) == set(PYODIDE_FILES)
+    context.close()
