@@ -1,3 +1,4 @@
+import hashlib
 import itertools
 from pathlib import Path
 
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 
 import little_sweep
 from mooncake_companion.errors import InputError
+from mooncake_companion.publish import sweep_workers
 from mooncake_companion.publish.chapters import CHAPTERS
-from mooncake_companion.publish.sweep_plan import difference, plan
+from mooncake_companion.publish.sweep_plan import difference, model_sha256, plan
 
 LITTLE = little_sweep.chapter()
 
@@ -119,6 +121,25 @@ def test_a_trace_file_is_named_so_that_any_process_finds_it(tmp_path, monkeypatc
     planned = plan(LITTLE, [("trace", "mine.jsonl"), ("size", "1,2")])
     assert {Path(point["trace"]) for point in planned.points} == {tmp_path / "mine.jsonl"}
     assert list(planned.traces) == [str(tmp_path / "mine.jsonl")]
+
+
+def test_a_trace_file_of_other_blocks_is_read_with_them_here_and_in_the_workers(tmp_path):
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text('{"timestamp": 0, "input_length": 20, "output_length": 1, "hash_ids": [0, 1]}\n')
+    asked = [("trace", str(mine)), ("prefill_nodes", "4,8")]
+    with pytest.raises(InputError, match="got 2 ids; expected 1, one for each 512"):
+        plan(CHAPTERS["your-cluster"], asked)
+    planned = plan(CHAPTERS["your-cluster"], [*asked, ("block_tokens", "16")])
+    sha256 = hashlib.sha256(mine.read_bytes()).hexdigest()
+    assert sweep_workers.traces_of(planned) == ((str(mine), 16, sha256),)
+    sweep_workers.require_same.cache_clear()
+    sweep_workers.require_same(model_sha256(), sweep_workers.traces_of(planned))
+
+
+def test_a_model_that_does_not_fit_is_told_before_anything_runs():
+    for name in ("overload", "control-plane", "storage-for-compute", "tiered-cache", "prefill-pool"):
+        with pytest.raises(InputError, match=r"point 1 .*does not fit on"):
+            plan(CHAPTERS[name], [("model", "llama3-70b,deepseek-v3")])
 
 
 def test_two_different_sweeps_are_told_apart_by_what_differs():

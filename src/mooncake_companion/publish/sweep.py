@@ -320,7 +320,7 @@ def _joined(plan: Plan, out: Path) -> pd.DataFrame | None:
 
 def _provenance(plan: Plan, root: Path | None) -> dict[str, Any]:
     """What made the sweep, as a rerun says it; varied parameters stand below ``sweep``."""
-    record = plan.record()
+    record = _told_record(plan)
     replayed = record["traces"].items()
     origins = (
         [{"trace": name, "trace_sha256": sha256} for name, sha256 in replayed] if len(replayed) == 1 else []
@@ -328,6 +328,13 @@ def _provenance(plan: Plan, root: Path | None) -> dict[str, Any]:
     fixed = own_files.values_by_name(plan.fixed)
     recorded = provenance.record(root, plan.chapter.name, fixed, origins)
     return {**recorded, "sweep": record}
+
+
+def _told_record(plan: Plan) -> dict[str, Any]:
+    """What makes the sweep this one, as others may see it: files as they were typed are names, too."""
+    files = {path for point in plan.points for path in own_files.among(point).values()}
+    told: dict[str, Any] = own_files.told_by_name(plan.record(), files)
+    return told
 
 
 # --- the chart --------------------------------------------------------------------------------
@@ -363,7 +370,7 @@ def _draw(plan: Plan, table: pd.DataFrame, out: Path, drawn: Drawn) -> Path:
     shown.attrs["provenance"] = {
         "chapter": plan.chapter.name,
         "parameters": own_files.values_by_name(plan.fixed),
-        "sweep": plan.record(),
+        "sweep": _told_record(plan),
     }
     spec = chart.over_parameters(
         shown,
