@@ -59,7 +59,6 @@ BESIDE_COLOUR = {
     "cache-byte-flows": "the axes name the node and the tier that a line leaves",
     "deployment-timeline": "bars are tall or low, lines thick or thin, as the legend says",
     "latency-budget": "drawn in the order of the legend, with edges between; named when amplified",
-    "prefill-pipeline-stages": "one is filled, the other an outline; a text says when each has its token",
     "request-walkthrough": "parts are drawn in the order of the legend, with edges between them",
 }
 SAYS_IT_TOO = {
