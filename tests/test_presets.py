@@ -1,6 +1,7 @@
 """Presets against arithmetic by hand, and what a user is told about a wrong file."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -14,6 +15,7 @@ from mooncake_companion.costs import (
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.llm import LINEAR_FLOPS_PER_PARAMETER, load_model, load_models
+from mooncake_companion.presets import read
 from mooncake_companion.simulator import Cluster, CoupledCluster
 
 GIVEN = {  # vocabulary, width of keys or values, inner width, of released configurations
@@ -189,3 +191,37 @@ def test_a_wrong_model_in_a_file(write):
         load_model(write('[model]\npreset = "mixtral-8x7b"\nactive_parameters = 1e12'))
     with pytest.raises(InputError, match=r"cannot read nowhere\.toml: No such file"):
         load_model("nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[node]\npreset = ["h100"]', r"field preset: there is no \['h100'\]"),
+        (f"[node]\npreset = 'h100'\ngpus = 1{'0' * 400}", "field gpus: a number of 401 digits is too large"),
+        (
+            f"[node]\npreset = 'h100'\nnic_bytes_per_s = -1{'0' * 400}",
+            "nic_bytes_per_s: a number of 401 digits",
+        ),
+        (f"[node]\ngpus = 1{'0' * 5000}", "is not TOML"),
+        (f"[node]\ngpus = {'[' * 20_000}{']' * 20_000}", "nested too deeply"),
+        (f"# {'x' * 1_000_000}", "too large for a preset"),
+    ],
+)
+def test_nothing_in_a_file_ends_in_a_traceback(write, text, message):
+    with pytest.raises(InputError, match=message):
+        load_node(write(text))
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(InputError, match="is not a file"):
+            read(path)
+
+
+def test_no_more_query_heads_than_elements(write):
+    with pytest.raises(
+        InputError, match="query_heads_per_kv_head: 1000000 query heads are more than the 4096"
+    ):
+        load_model(write(MINE + "query_heads_per_kv_head = 1_000_000"))

@@ -82,6 +82,11 @@ class TransformerModel:
                 "TransformerModel: give either query_heads_per_kv_head (grouped-query attention) or "
                 "kv_elements_per_layer (anything else), not both and not neither"
             )
+        if self.query_heads_per_kv_head is not None and self.query_heads_per_kv_head > self.model_dim:
+            raise InputError(
+                f"TransformerModel.query_heads_per_kv_head: {self.query_heads_per_kv_head} query heads are "
+                f"more than the {self.model_dim} elements of model_dim that they share"
+            )
         if self.active_parameters is not None and self.active_parameters > self.parameters:
             raise InputError(
                 f"TransformerModel.active_parameters: {self.active_parameters} is more than all "

@@ -27,6 +27,10 @@ ENDING = ".toml"
 TABLES = ("node", "model", "cluster")
 """Tables that a user's file may have."""
 
+MOST_BYTES = 1_000_000
+"""Size of the largest file that is read."""
+_MOST_INT = 2**63 - 1
+
 _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes"}
 
 
@@ -73,7 +77,7 @@ def find(kind: type[T], name: str, table: str, known: Mapping[str, T]) -> T:
     basis = fields.pop("preset", None)
     if basis is None:
         return build(kind, {"title": stem, "source": name, **fields}, place)
-    if basis not in known:
+    if not isinstance(basis, str) or basis not in known:
         raise InputError(f"{place}, field preset: there is no {basis!r}; there are {', '.join(known)}")
     base: Any = known[basis]
     inherited = dataclasses.asdict(base)
@@ -114,13 +118,24 @@ def read(path: Path) -> dict[str, Any]:
         If it cannot be read, or is not TOML; says where.
     """
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is not a file")  # a pipe would be waited for, a device has no end
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:  # such as a null character in a name
+        raise InputError(f"cannot read {str(path)!r}: {error}") from None
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path} is too large for a preset: more than {MOST_BYTES:,} bytes")
+    try:
+        return tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # not TOML, or a number of thousands of digits
         raise InputError(f"{path} is not TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path}: its tables or lists are nested too deeply") from None
 
 
 def build(kind: type[T], fields: Mapping[str, Any], place: str) -> T:
@@ -152,6 +167,8 @@ def build(kind: type[T], fields: Mapping[str, Any], place: str) -> T:
 
 def _typed(value: Any, hint: Any, place: str) -> Any:
     wanted = _base(hint)
+    if type(value) is int and abs(value) > _MOST_INT:
+        raise InputError(f"{place}: a number of {len(str(abs(value)))} digits is too large")
     if wanted is float and type(value) is int:
         return float(value)
     if wanted is int and type(value) is float and value.is_integer():

@@ -6,6 +6,7 @@ import yaml
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish.build import build_book, useful_lines
 from mooncake_companion.publish.dependencies import content_hash
+from mooncake_companion.publish.glued import published_numbers
 from mooncake_companion.publish.sphinx_ext import origin_html
 
 
@@ -62,10 +63,18 @@ def test_a_book_is_built_whole_and_again_the_same(little_root, tmp_path):
 
 @pytest.mark.slow
 def test_a_chapter_runs_again_when_data_change_and_not_otherwise(little_root):
+    text = (little_root / "book" / "little.md").read_text("utf-8")
+    assert published_numbers(little_root, text, "little") is None
     for content, expected in (("1", 1), ("1", 1), ("2", 2), ("1", 2)):
         (little_root / "data" / "value.csv").write_text(content)
         build_book(little_root, quiet=True)
         assert executions(little_root) == expected
+        assert published_numbers(little_root, text, "little") == {"last point": 2}
+
+    assert published_numbers(little_root, f"{text}\nMore prose.\n", "little") == {"last point": 2}
+    assert published_numbers(little_root, text.replace("points = 3", "points = 4"), "little") is None
+    (little_root / "data" / "value.csv").write_text("3")
+    assert published_numbers(little_root, text, "little") is None
 
 
 @pytest.mark.slow

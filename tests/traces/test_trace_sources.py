@@ -4,6 +4,7 @@ import http.server
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mooncake_companion.errors import CompanionError, InputError
@@ -20,6 +21,7 @@ from mooncake_companion.traces import (
     standin,
     write_jsonl,
 )
+from mooncake_companion.traces.generator import generate
 
 
 @pytest.fixture
@@ -203,6 +205,43 @@ def test_what_was_never_released_is_generated_under_either_name(nowhere):
     assert not set(generated()) & set(registered())
     assert all(has_standin(name) for name in [*generated(), *registered()])
     assert not has_standin("../workloads/l-eval")
+
+
+def test_a_stand_in_is_generated_once_on_a_machine(nowhere, monkeypatch, tmp_path):
+    calls = []
+
+    def counting(*given, **named):
+        calls.append(named["name"])
+        return generate(*given, **named)
+
+    monkeypatch.setattr(sources, "generate", counting)
+
+    def loaded():
+        sources._standin.cache_clear()
+        return standin("l-eval")
+
+    made, again = loaded(), loaded()
+    assert calls == ["l-eval-standin"]
+    assert again == made
+    assert (again.name, again.origin, again.source) == (made.name, made.origin, made.source)
+    for column in sources._COLUMNS:
+        assert np.array_equal(getattr(again, column), getattr(made, column))
+
+    (kept,) = (tmp_path / "cache" / "standins").iterdir()
+    whole = kept.read_bytes()
+    middle = len(whole) // 2
+    for damaged in (whole[:middle], b"", whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]):
+        kept.write_bytes(damaged)
+        assert loaded() == made
+        assert kept.read_bytes() == whole
+    assert len(calls) == 4
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(nowhere, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MOONCAKE_CACHE", str(tmp_path / "file"))
+    sources._standin.cache_clear()
+    assert standin("l-eval").origin == "standin"
 
 
 def test_a_stand_in_asked_for_by_name_needs_no_excuse(conversation, content, tmp_path):

@@ -6,13 +6,21 @@ move and no others. Where a source does not tell exactly, more is taken rather t
 
 import ast
 import hashlib
+import platform
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 PACKAGE = "mooncake_companion"
+NUMERIC_PACKAGES = ("altair", "numpy", "pandas", "scipy")
+STAMP = "companion_stamp"
+"""Where a chapter's kernelspec holds its stamp, which is a part of jupyter-cache's key."""
 
 _CELL = re.compile(
     r"^```\{code-cell\}[^\n]*\n(?:(?::[^\n]*|---\n.*?\n---)\n)*(.*?)^```", re.MULTILINE | re.DOTALL
@@ -46,6 +54,37 @@ def dependencies(chapter: str, root: Path) -> list[str]:
             waiting += found.modules
             data |= found.data
     return sorted([*(module.relative_to(root).as_posix() for module in modules), *data])
+
+
+def split(chapter: str) -> tuple[dict[str, Any], str] | None:
+    """Front matter and body of a MyST text notebook; None for a page that runs nothing."""
+    if not chapter.startswith("---\n") or "\nkernelspec:\n" not in chapter:
+        return None
+    front, _, body = chapter[4:].partition("\n---\n")
+    return yaml.safe_load(front), body
+
+
+def stamp(root: Path, body: str, named: Iterable[str], machine: str) -> str:
+    """Stamp of all that a chapter's outputs depend on beside its own cells.
+
+    Parameters
+    ----------
+    root : Path
+        The checkout.
+    body : str
+        Of a chapter, as `split` returns it.
+    named : iterable of str
+        Files and folders that its front matter names in ``depends_on``.
+    machine : str
+        As `machine_fingerprint` returns it.
+    """
+    return content_hash(root, [*dependencies(body, root), *named], machine)
+
+
+def machine_fingerprint(traces_fingerprint: str) -> str:
+    """Say what a chapter's outputs depend on beside the files of the checkout."""
+    versions = [f"{package} {metadata.version(package)}" for package in NUMERIC_PACKAGES]
+    return ", ".join([f"Python {platform.python_version()}", *versions, f"traces {traces_fingerprint}"])
 
 
 def _code(chapter: str) -> str:

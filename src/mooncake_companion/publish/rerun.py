@@ -4,7 +4,6 @@ The run is made in a folder beside its target and renamed at the end: a run that
 or is killed leaves the earlier result whole.
 """
 
-import ast
 import copy
 import csv
 import json
@@ -37,6 +36,7 @@ from mooncake_companion.publish.build import run_jupyter_book
 from mooncake_companion.publish.chapters import Chapter, literals
 from mooncake_companion.publish.dependencies import content_hash, dependencies
 from mooncake_companion.publish.folders import replacing_folder, require_replaceable
+from mooncake_companion.publish.glued import numbers, published_numbers
 from mooncake_companion.publish.kernel import KERNEL_NAME, use_this_interpreter
 
 Notebook = nbformat.NotebookNode
@@ -45,7 +45,6 @@ _RECORD = "provenance.json"
 _KIND = "a rerun"
 _LINK_TO_CHAPTER = re.compile(r"\]\((?!references\.md)([a-z0-9-]+)\.md(#[^)]*)?\)")
 _SHOWN_CHARACTERS = 240
-_GLUED = "application/papermill.record/text/plain"
 
 
 class Change(NamedTuple):
@@ -270,8 +269,7 @@ def _stamp(notebook: Notebook, chapter: Chapter, parameters: Mapping[str, Value]
 
 
 def _figure_outputs(notebook: Notebook) -> Iterator[Any]:
-    for cell in notebook.cells:
-        yield from (output for output in cell.get("outputs", []) if MIME in output.get("data", {}))
+    yield from (output for output in _outputs(notebook) if MIME in output.get("data", {}))
 
 
 def _specs(notebook: Notebook) -> list[figures.Spec]:
@@ -281,51 +279,38 @@ def _specs(notebook: Notebook) -> list[figures.Spec]:
 # --- numbers ----------------------------------------------------------------------------------
 
 
-def numbers(notebook: Notebook) -> dict[str, float]:
-    """The numbers that an executed chapter puts into its sentences, by name."""
-    found = {}
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            text = output.get("data", {}).get(_GLUED)
-            name = output.get("metadata", {}).get("scrapbook", {}).get("name")
-            if text is None or name is None:
-                continue
-            try:
-                value = ast.literal_eval(text)
-            except (ValueError, SyntaxError):
-                continue
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                found[str(name)] = float(value)
-    return found
-
-
 def _changes(
     root: Path, chapter: Chapter, parameters: Mapping[str, Value], notebook: Notebook
 ) -> tuple[Change, ...]:
     defaults = {declared.name: declared.default for declared in chapter.parameters}
     if parameters == defaults:
         return ()
-    published, now = _published_numbers(root, chapter), numbers(notebook)
+    text = chapter.notebook(root).read_text("utf-8")
+    published = published_numbers(root, text, chapter.name) or _run_with_own_values(root, chapter, text)
     changes = [
         Change(name, published[name], value)
-        for name, value in now.items()
+        for name, value in numbers(_outputs(notebook)).items()
         if name in published and value != published[name]
     ]
     return tuple(sorted(changes, key=lambda change: (-abs(change.percent), change.name)))
 
 
-def _published_numbers(root: Path, chapter: Chapter) -> dict[str, float]:
+def _run_with_own_values(root: Path, chapter: Chapter, text: str) -> dict[str, float]:
     """What the chapter says with its own values; run once, and kept until what it depends on changes."""
-    text = chapter.notebook(root).read_text("utf-8")
     stamp = content_hash(root, dependencies(text, root), f"{text}{traces.sources_fingerprint()}")
     kept = cache_path("published", f"{chapter.name}-{stamp}.json")
     if not kept.exists():
         with tempfile.TemporaryDirectory() as scratch:
-            found = numbers(_execute(root, chapter, {}, Path(scratch)))
+            found = numbers(_outputs(_execute(root, chapter, {}, Path(scratch))))
         with replacing(kept) as part:
             part.write_text(json.dumps(found), "utf-8")
     read: dict[str, float] = json.loads(kept.read_text("utf-8"))
     return read
+
+
+def _outputs(notebook: Notebook) -> Iterator[Any]:
+    for cell in notebook.cells:
+        yield from cell.get("outputs", [])
 
 
 def _write_changes(changes: Iterable[Change], path: Path) -> None:

@@ -8,7 +8,6 @@ downloads. Executed outputs are kept until the sources, the data or the traces c
 import html
 import json
 import os
-import platform
 import shutil
 from collections.abc import Iterable, Iterator
 from importlib import metadata, resources
@@ -29,14 +28,13 @@ from mooncake_companion.datafiles import replacing
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish import citations, directives, figures, registry
 from mooncake_companion.publish.chapters import any_chapter
-from mooncake_companion.publish.dependencies import content_hash, dependencies
+from mooncake_companion.publish.dependencies import STAMP, content_hash, machine_fingerprint, split, stamp
 from mooncake_companion.publish.kernel import use_this_interpreter
 from mooncake_companion.simulator import Cluster, CoupledCluster, simulate
 
 MIME = "application/vnd.vegalite.v6+json"
 
 _log = logging.getLogger(__name__)
-_NUMERIC_PACKAGES = ("altair", "numpy", "pandas", "scipy")
 _LOOK = ("_config.yml", "_toc.yml", "book/_static", "data", "src/mooncake_companion/publish")
 """What every page may hold something of."""
 
@@ -295,25 +293,18 @@ def compile_engines(app: Sphinx, _env: BuildEnvironment, docnames: list[str]) ->
         simulate(trace, CoupledCluster.from_presets("a800", "llama3-70b", nodes=1))
 
 
-def machine_fingerprint(traces_fingerprint: str) -> str:
-    """Say what a chapter's outputs depend on beside the files of the checkout."""
-    versions = [f"{package} {metadata.version(package)}" for package in _NUMERIC_PACKAGES]
-    return ", ".join([f"Python {platform.python_version()}", *versions, f"traces {traces_fingerprint}"])
-
-
 def stamp_source(app: Sphinx, docname: str, source: list[str]) -> None:
     """Put a stamp of all that a chapter depends on where jupyter-cache looks: in its kernelspec.
 
     What its imports do not tell, a chapter names in its front matter: ``depends_on: [data/extra.csv]``.
     """
-    if not source[0].startswith("---\n") or "\nkernelspec:\n" not in source[0]:
+    if (parts := split(source[0])) is None:
         return
-    front, _, body = source[0][4:].partition("\n---\n")
-    front_matter = yaml.safe_load(front)
+    front_matter, body = parts
     named = front_matter.pop("depends_on", [])
-    stamp = _stamp(app, body, named)
-    _stamps(app.env)[docname] = (body, named, stamp)
-    front_matter["kernelspec"]["companion_stamp"] = stamp
+    made_from = _stamp(app, body, named)
+    _stamps(app.env)[docname] = (body, named, made_from)
+    front_matter["kernelspec"][STAMP] = made_from
     source[0] = f"---\n{yaml.safe_dump(front_matter, sort_keys=False)}---\n{body}"
 
 
@@ -323,8 +314,8 @@ def outdated(
     """List the chapters whose sources, data or traces changed in content since they were read."""
     return [
         docname
-        for docname, (body, named, stamp) in _stamps(env).items()
-        if docname in env.found_docs and _stamp(app, body, named) != stamp
+        for docname, (body, named, made_from) in _stamps(env).items()
+        if docname in env.found_docs and _stamp(app, body, named) != made_from
     ]
 
 
@@ -347,9 +338,7 @@ def all_or_none(app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 def _stamp(app: Sphinx, body: str, named: Iterable[str]) -> str:
-    root = Path(app.confdir)
-    parts = [*dependencies(body, root), *named]
-    return content_hash(root, parts, _kept(app.env, "companion_machine")["fingerprint"])
+    return stamp(Path(app.confdir), body, named, _kept(app.env, "companion_machine")["fingerprint"])
 
 
 def purge(_app: Sphinx, env: BuildEnvironment, docname: str) -> None:

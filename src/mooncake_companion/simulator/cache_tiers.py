@@ -300,9 +300,11 @@ class CachePool:
                 self._holders[block] = self._holders.get(block, 0) | 1 << node
 
     def _touch_elsewhere(self, node: int, block: int, use: Use) -> None:
-        for other, cache in enumerate(self.caches):
-            if other != node and self.holders(block) >> other & 1:
-                cache.touch(block, use)
+        others = self.holders(block) & ~(1 << node)
+        while others:
+            lowest = others & -others
+            self.caches[lowest.bit_length() - 1].touch(block, use)
+            others ^= lowest
 
     def drop(self, node: int, blocks: Iterable[int]) -> int:
         """Let a node give up those of some blocks that it holds and nobody uses; how many that were."""

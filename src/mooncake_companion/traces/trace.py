@@ -336,8 +336,7 @@ def _check_blocks(trace: Trace, requests: int) -> None:
     _require_all(
         np.diff(offsets) == expected, "block_offsets", "must give ceil(input_tokens / block_tokens) blocks"
     )
-    owner = request_of_block(trace)
-    _require_all(trace.block_ids >= 0, "block_ids", "must be at least 0", owner)
+    _require_all(trace.block_ids >= 0, "block_ids", "must be at least 0", trace)
     before = np.concatenate(([-1], trace.block_ids[:-1]))
     before[offsets[:-1]] = -1
     same = before == before[first_uses(trace)]
@@ -345,7 +344,7 @@ def _check_blocks(trace: Trace, requests: int) -> None:
         same,
         "block_ids",
         "has an id with two different predecessors, though an id stands for its prefix",
-        owner,
+        trace,
     )
 
 
@@ -354,7 +353,11 @@ def _require(holds: bool | np.bool, column: str, otherwise: str) -> None:
         raise InputError(f"trace column {column}: {otherwise}")
 
 
-def _require_all(holds: npt.NDArray[np.bool], column: str, otherwise: str, owner: Ints | None = None) -> None:
+def _require_all(
+    holds: npt.NDArray[np.bool], column: str, otherwise: str, blocks_of: Trace | None = None
+) -> None:
+    """Name the first request for which it does not hold; with `blocks_of`, there is an entry a block."""
     if not holds.all():
         bad = int(np.argmin(holds))
-        raise InputError(f"trace column {column}: request {bad if owner is None else owner[bad]} {otherwise}")
+        request = request_of_block(blocks_of)[bad] if blocks_of else bad
+        raise InputError(f"trace column {column}: request {request} {otherwise}")
