@@ -1,12 +1,15 @@
+import hashlib
 import json
+from dataclasses import dataclass
 
 import pytest
 from click.testing import CliRunner
 
 from mooncake_companion.cli import companion
 from mooncake_companion.errors import InputError
+from mooncake_companion.parameters import check, parameter
 from mooncake_companion.publish import chapters, figures, origins
-from mooncake_companion.publish.rerun import drawn_figures
+from mooncake_companion.publish.rerun import drawn_figures, rerun
 from mooncake_companion.publish.verify import verify
 
 pytestmark = pytest.mark.slow
@@ -68,8 +71,8 @@ def test_another_model_gives_different_values_and_the_command_says_so(exported, 
         ("a.png", b"GIF89a", "not a PNG"),
         ("a.pdf", b"%PDF-1.4 nothing", "no provenance"),
         ("a.json", b"[]", "no provenance"),
-        ("a.json", b'{"name": "x"}', "lacks chapter"),
-        ("a.csv", b"1,2\n", "a.csv.json: No such file"),
+        ("a.json", b'{"name": "x"}', "no usermeta.companion"),
+        ("a.csv", b"1,2\n", "a.csv.json is not there"),
     ],
 )
 def test_a_file_that_says_nothing_is_refused(tmp_path, little_root, name, content, told):
@@ -99,3 +102,39 @@ def test_an_abyss_of_brackets_holds_no_provenance(tmp_path, little_root):
     (tmp_path / "a.json").write_text("[" * 100_000)
     with pytest.raises(InputError, match="no provenance"):
         verify(little_root, tmp_path / "a.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedParams:
+    points: int = parameter(3, low=1, high=9, help="points of the line")
+    trace: str = parameter("conversation", help="a trace")
+    label: str = parameter("a", help="any word")
+
+    def __post_init__(self):
+        check(self)
+
+
+def test_a_file_of_ones_own_is_told_by_name_and_checksum_and_given_again(little_root, tmp_path, monkeypatch):
+    chapter = chapters.Chapter(name="little", params=TracedParams)
+    monkeypatch.setitem(chapters.CHAPTERS, "little", chapter)
+    page = little_root / "book" / "little.md"
+    text = page.read_text("utf-8").replace("points = 3\n", 'points = 3\ntrace = "conversation"\n')
+    page.write_text(text.replace('{"points": points}', '{"points": points, "trace": trace}'), "utf-8")
+    mine, out = tmp_path / "private" / "mine.jsonl", tmp_path / "out"
+    mine.parent.mkdir()
+    mine.write_text('{"timestamp": 0, "input_length": 6, "output_length": 3, "hash_ids": [0]}\n')
+    rerun(little_root, chapter, {"trace": str(mine)}, out, html=False)
+    for file in (path for path in out.rglob("*") if path.is_file()):
+        assert b"private" not in file.read_bytes(), file
+    figure = out / "figures" / "little-line.svg"
+    said = origins.origin(figure)
+    assert said["chapter_parameters"]["trace"] == said["parameters"]["trace"] == "mine.jsonl"
+    assert said["files_sha256"] == {"trace": hashlib.sha256(mine.read_bytes()).hexdigest()}
+    with pytest.raises(
+        InputError, match=r"made from a file of one's own, trace 'mine.jsonl'.*: -p trace"
+    ):
+        verify(little_root, figure)
+    moved = mine.rename(tmp_path / "another-name.jsonl")
+    command = ["figures", "verify", str(figure), "-p", "trace", str(moved), "--root", str(little_root)]
+    done = CliRunner().invoke(companion, command)
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "same: figure little-line"), done.output
