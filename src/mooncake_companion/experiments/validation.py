@@ -49,9 +49,9 @@ class Params:
         return measured_costs.Params(gpus=self.gpus)
 
 
-def recorded() -> dict[str, Any]:
-    """What ``python -m benchmarks.agreement`` wrote: ``rows``, ``packages``, and what made it."""
-    found: dict[str, Any] = read_json("recorded", "agreement.json")
+def recorded(name: str = "agreement") -> dict[str, Any]:
+    """What one of the scripts in ``benchmarks`` wrote: ``agreement``, ``fuzzing`` or ``mutants``."""
+    found: dict[str, Any] = read_json(data_path("recorded", f"{name}.json"))
     return found
 
 
