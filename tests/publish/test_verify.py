@@ -130,9 +130,7 @@ def test_a_file_of_ones_own_is_told_by_name_and_checksum_and_given_again(little_
     said = origins.origin(figure)
     assert said["chapter_parameters"]["trace"] == said["parameters"]["trace"] == "mine.jsonl"
     assert said["files_sha256"] == {"trace": hashlib.sha256(mine.read_bytes()).hexdigest()}
-    with pytest.raises(
-        InputError, match=r"made from a file of one's own, trace 'mine.jsonl'.*: -p trace"
-    ):
+    with pytest.raises(InputError, match=r"made from a file of one's own, trace 'mine.jsonl'.*: -p trace"):
         verify(little_root, figure)
     moved = mine.rename(tmp_path / "another-name.jsonl")
     command = ["figures", "verify", str(figure), "-p", "trace", str(moved), "--root", str(little_root)]

@@ -49,9 +49,9 @@ class Params:
         return measured_costs.Params(gpus=self.gpus)
 
 
-def recorded(name: str = "agreement") -> dict[str, Any]:
-    """What one of the scripts in ``benchmarks`` wrote: ``agreement``, ``fuzzing`` or ``mutants``."""
-    found: dict[str, Any] = read_json(data_path("recorded", f"{name}.json"))
+def recorded() -> dict[str, Any]:
+    """What ``python -m benchmarks.agreement`` wrote: ``rows``, ``packages``, and what made it."""
+    found: dict[str, Any] = read_json("recorded", "agreement.json")
     return found
 
 
@@ -134,7 +134,7 @@ def _measured(costs: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _fuzzed() -> dict[str, Any]:
-    found = recorded("fuzzing")
+    found = read_json("recorded", "fuzzing.json")
     return {
         "kind": KINDS["fault"],
         "what": "Readers of files and words",
@@ -146,7 +146,7 @@ def _fuzzed() -> dict[str, Any]:
 
 
 def _changed() -> dict[str, Any]:
-    found = recorded("mutants")
+    found = read_json("recorded", "mutants.json")
     files = len(found["targets"])
     return {
         "kind": KINDS["change"],
