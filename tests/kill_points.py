@@ -65,10 +65,10 @@ def exporting(folder):
 
 
 def _executed(_root, _chapter, values, _scratch):
-    glued = {"data": {rerun._GLUED: str(values.get("size", 3))}, "metadata": {"scrapbook": {"name": "size"}}}
+    said = {"data": {"text/plain": str(values.get("size", 3))}, "metadata": {"scrapbook": {"name": "size"}}}
     outputs = [
         nbformat.v4.new_output("display_data", {MIME: copy.deepcopy(_SPEC)}),
-        nbformat.v4.new_output("display_data", **glued),
+        nbformat.v4.new_output("display_data", **said),
     ]
     cell = nbformat.v4.new_code_cell("size = 3", outputs=outputs, id="cell-1")
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Little", id="cell-0"), cell])

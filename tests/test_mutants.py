@@ -82,41 +82,58 @@ def test_a_target_has_its_tests_and_no_others():
 
 # Fates
 
-SOURCE = "def double(x):\n    return 2 * x\n"
-TEST = "import importlib\n\ndef test_it():\n    assert importlib.import_module('doubling').double(3) == 6\n"
+SOURCE = """FACTOR = 2
+
+
+class Doubler:
+    @staticmethod
+    def double(x, *, more=0):
+        return FACTOR * x + more
+"""
+TEST = """import doubling
+
+def test_it():
+    assert doubling.Doubler.double(3) == 6
+"""
+FATES = {
+    SOURCE.replace("FACTOR * x", "x + x"): "survived",
+    SOURCE.replace("FACTOR * x", "3 * x"): "killed",
+    SOURCE.replace("FACTOR * x", "y"): "killed",
+    SOURCE.replace("more=0", "more=1"): "killed",
+    SOURCE.replace("return", "while True:\n            x ="): "timeout",
+    SOURCE.replace("FACTOR = 2", "FACTOR = 3"): "killed",
+    SOURCE.replace("FACTOR = 2", "FACTOR = 2.0"): "survived",
+    SOURCE.replace("FACTOR = 2", "raise ImportError"): "killed",
+}
+RUN = """
+import json, sys
+from pathlib import Path
+from benchmarks import mutants
+
+root, texts = Path(sys.argv[1]), json.loads(sys.argv[2])
+sys.path.insert(0, str(root))
+edits = [mutants.edit_between((root / "doubling.py").read_text("utf-8"), text) for text in texts]
+mutants.CPU_LIMIT_S = 2
+mutants.warm_up()
+target = mutants.Target(source="doubling.py", tests=("test_it.py",))
+print(json.dumps([fate.outcome for fate in mutants.fates(root, target, edits)]))
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "outcome"),
-    [
-        (SOURCE, "survived"),
-        (SOURCE.replace("2 * x", "x + x"), "survived"),
-        (SOURCE.replace("2 * x", "3 * x"), "killed"),
-        (SOURCE.replace("2 * x", "y"), "killed"),
-        ("raise ImportError", "killed"),
-        (SOURCE.replace("return", "while True:\n        x ="), "timeout"),
-    ],
-)
-def test_fates(tmp_path, text, outcome):
+def test_fates_inside_of_functions_and_outside(tmp_path):
     """In a process of its own, as the one that runs mutants is."""
     (tmp_path / "doubling.py").write_text(SOURCE, "utf-8")
     (tmp_path / "test_it.py").write_text(TEST, "utf-8")
-    code = (
-        "import sys; from pathlib import Path; from benchmarks import mutants\n"
-        "target = mutants.Target(source='doubling.py', tests=('test_it.py',))\n"
-        "mutants.CPU_LIMIT_S = 1\n"
-        "print(mutants.fate(Path(sys.argv[1]), target, sys.argv[2]).outcome)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), text],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    )
-    assert run.stdout.split()[-1] == outcome, run.stderr
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", "utf-8")
+    command = [sys.executable, "-c", RUN, str(tmp_path), json.dumps([*FATES])]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == [*FATES.values()]
     assert (tmp_path / "doubling.py").read_text("utf-8") == SOURCE
+    (tmp_path / "test_it.py").write_text(TEST.replace("6", "7"), "utf-8")
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert "its tests cannot be run, fail or take long" in run.stderr
 
 
 def row(**more):

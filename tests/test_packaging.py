@@ -121,6 +121,17 @@ def run_python(code: str, **environment: str) -> str:
 
 def test_each_locked_package_has_a_hash() -> None:
     assert [pin.name for pin in lock() if not pin.hashes] == []
+
+
+def test_nothing_but_the_hashed_lock_is_installed_and_audited() -> None:
+    set_up = (ROOT / "tools" / "set-up").read_text("utf-8")
+    installs = [line.strip() for line in set_up.splitlines() if re.match(r"install --", line)]
+    assert installs == [
+        "install --require-hashes -r requirements.lock",
+        "install --no-deps --no-build-isolation -e .",
+    ]
+    audit = (ROOT / "tools" / "audit").read_text("utf-8").replace("\\\n", "")
+    assert re.search(r"-m pip_audit --require-hashes .*--strict .*-r requirements\.lock", audit)
     assert len(lock()) > len(direct("book", "dask", "dev", "sweep"))
 
 

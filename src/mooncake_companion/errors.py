@@ -19,10 +19,10 @@ SHOWN_CHARACTERS = 60
 def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
     r"""A value from a file, fit for a message: shortened, and nothing in it that a terminal obeys.
 
-    >>> shown("two" + chr(27) + "[31m words")
-    'two\x1b[31m words'
-    >>> shown("a" * 80, 5)
-    'aaaaa…'
+    >>> print(shown("two" + chr(27) + "[31m words"))
+    two\x1b[31m words
+    >>> print(shown("a" * 80, 5))
+    aaaaa…
     """
     cut = text if len(text) <= most else f"{text[:most]}…"
     return "".join(

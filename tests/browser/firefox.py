@@ -12,7 +12,7 @@ from websockets.sync.client import ClientConnection, connect
 
 _STARTED = "WebDriver BiDi listening on "
 _EVENTS = ["log.entryAdded", "network.beforeRequestSent", "network.fetchError"]
-_PATIENCE_S = 30
+_PATIENCE_S = 120
 
 
 @contextmanager

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 DRAWN = """
 new Promise((done, failed) => {
-  const until = Date.now() + 20000;
+  const until = Date.now() + 60000;
   const look = () => {
     const states = [...document.querySelectorAll('.companion-chart')].map(box => box.dataset.state);
     if (states.includes('failed')) failed(new Error('a figure failed'));

@@ -9,7 +9,7 @@ from mooncake_companion.publish.rerun import read_notebook
 CHECKOUT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=str)
+@pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTERS)
 def test_a_chapters_cell_holds_its_parameters_and_their_defaults(chapter):
     notebook = read_notebook(chapter.notebook(CHECKOUT))
     tagged = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]

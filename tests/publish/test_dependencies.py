@@ -121,6 +121,7 @@ def test_every_module_of_the_model_is_reached_from_some_chapter():
     apart = {"cli", "publish"}
     # They make data that are kept, read other traces, or draw what `companion sweep` finds.
     fitting = {"traces/fit.py", "traces/convert.py", "charts/sweep.py"}
+    fitting |= {"live/figures.py", "live/walkthrough.py"}  # which a reader's browser runs
     missed = {
         relative
         for module in PACKAGE.rglob("*.py")
@@ -143,3 +144,15 @@ def test_the_book_s_chapters_depend_on_what_they_show():
         assert f"src/mooncake_companion/{name}" in found
     for name in ("charts/transfer.py", "experiments/hot_holder.py", "publish/rerun.py"):
         assert f"src/mooncake_companion/{name}" not in found
+
+
+def test_the_book_s_chapters_depend_on_the_data_that_they_read():
+    def data(name):
+        found = dependencies((CHECKOUT / "book" / f"{name}.md").read_text("utf-8"), CHECKOUT)
+        return {path for path in found if path.startswith("data")}
+
+    assert {"data/reported", "data/traces.toml", "data/calibration.toml", "data/presets"} <= data("overload")
+    assert not {"data", "data/measured", "data/recorded", "data/figures.toml"} & data("overload")
+    records = {f"data/recorded/{name}.json" for name in ("agreement", "fuzzing", "mutants", "real_store")}
+    assert records | {"data/measured"} <= data("validation")
+    assert "data" not in data("validation")

@@ -109,7 +109,7 @@ def test_what_cannot_run_is_told_before_anything_runs(given, sample, told):
         plan(LITTLE, given, sample=sample)
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=str)
+@pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTERS)
 def test_every_chapter_can_be_swept(chapter):
     assert callable(chapter.measure)
 

@@ -11,6 +11,7 @@ PAGE = """<html><head><title>Title &amp; more \u2014 Book</title>
 <script src="https://elsewhere.example/x.js"></script></head>
 <body><i class="fas fa-rocket"></i><svg><title>not the page's</title></svg>
 <div class="companion-chart"><img src="../figures/f.svg"></div>
+<p>Not far from fab.</p>
 <!-- page-weights -->{}<!-- end of page-weights --></body></html>"""
 
 

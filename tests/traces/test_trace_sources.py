@@ -238,8 +238,8 @@ def test_a_stand_in_is_generated_once_on_a_machine(nowhere, monkeypatch, tmp_pat
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(nowhere, monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("MOONCAKE_CACHE", str(tmp_path / "file"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "standins").touch()
     sources._standin.cache_clear()
     assert standin("l-eval").origin == "standin"
 

@@ -40,6 +40,7 @@
     if (value === null || value === undefined || value === "") return "–";
     if (typeof value !== "number") return String(value);
     if (Number.isInteger(value)) return value.toLocaleString("en");
+    if (Math.abs(value) < 1e-12) return "0"; // what rounding left
     return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(4)));
   }
 

@@ -17,7 +17,7 @@ SHAPES = ("diamond", "triangle-up", "square", "circle")
 """Of the reported marks, in the order of `SYSTEMS`."""
 
 LINES = alt.Legend(title="Lines: modelled", columns=2, symbolType="stroke", symbolSize=500)
-MARKS = alt.Legend(title="Grey marks: reported", columns=2)
+MARKS = alt.Legend(title="Grey marks: reported", columns=1)
 
 _LIMITS = {"capacity_100ms": "100 ms", "capacity_200ms": "200 ms", "capacity_300ms": "300 ms"}
 

@@ -34,8 +34,7 @@ def added(table: pd.DataFrame) -> alt.LayerChart:
         )
     )
     solid = alt.Scale(domain=list(METHODS), range=[0.35, 1])
-    green = alt.Legend(title=None, symbolFillColor=PALETTE["dram"], symbolStrokeColor=PALETTE["dram"])
-    key = opacity_key(table, alt.Opacity("method:N", scale=solid, legend=green))
+    key = opacity_key(table, alt.Opacity("method:N", scale=solid).title(None), color=PALETTE["dram"])
     bars = (
         base.transform_filter(alt.datum.origin == "modelled")
         .mark_bar(color=PALETTE["dram"], stroke=PALETTE["dram"])

@@ -34,7 +34,7 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
     shown = table[table["policy"].isin(list(POLICIES))]
     y = alt.Y("policy:N").title(None).sort(list(POLICIES)).axis(ticks=False, labelExpr=_IN_LINES)
     solid = alt.Scale(domain=list(_FATES.values()), range=[0.35, 1])
-    grey = alt.Legend(title=None, symbolFillColor="#808080", symbolStrokeColor="#808080")
+    key = opacity_key(shown, alt.Opacity("fate:O", scale=solid).title(None))
     bars = (
         alt.Chart(shown)
         .transform_filter("datum.origin == 'modelled'")
@@ -75,9 +75,7 @@ def rejected(table: pd.DataFrame) -> alt.LayerChart:
         )
     )
     return finish(
-        (bars + reported + opacity_key(shown, alt.Opacity("fate:O", scale=solid, legend=grey))).properties(
-            height=alt.Step(44)
-        ),
+        (bars + reported + key).properties(height=alt.Step(44)),
         name="overload-rejected",
         description=_describe_rejected(shown),
         table=table,

@@ -28,17 +28,12 @@ def gantt(table: pd.DataFrame, *, pipeline_nodes: int, chunk_tokens: int) -> alt
     x = alt.X("start_s:Q").title("Time (s)").scale(domain=[0, last_s], nice=True)
     bars = base.mark_bar(height={"band": 0.86}, color=PALETTE["prefill"], strokeWidth=0.75)
     solid = alt.Scale(domain=["long", "short"], range=[1, 0.3])
-    blue = alt.Legend(
-        title="Prompt", symbolFillColor=PALETTE["prefill"], symbolStrokeColor=PALETTE["prefill"]
-    )
     chunks = bars.encode(
         x,
         alt.X2("end_s:Q"),
         alt.Y("stage:O").title("Stage (node)").axis(ticks=False, domain=False),
         alt.FillOpacity("prompt:N", scale=solid),
-        alt.Stroke("prompt:N", legend=None).scale(
-            domain=["long", "short"], range=["white", PALETTE["prefill"]]
-        ),
+        stroke=alt.condition(alt.datum.prompt == "long", alt.value("white"), alt.value(PALETTE["prefill"])),
         tooltip=[
             alt.Tooltip("prompt:N").title("Prompt"),
             alt.Tooltip("stage:O").title("Stage"),
@@ -60,7 +55,7 @@ def gantt(table: pd.DataFrame, *, pipeline_nodes: int, chunk_tokens: int) -> alt
         for line, prompt in enumerate(("short", "long"))
     ]
     short, long = texts
-    key = opacity_key(table, alt.Opacity("prompt:N", scale=solid, legend=blue))
+    key = opacity_key(table, alt.Opacity("prompt:N", scale=solid).title("Prompt"), color=PALETTE["prefill"])
     chart = (chunks + rules + short + long + key).add_params(
         _radio("stage_nodes", table["pipeline_nodes"], pipeline_nodes, "Nodes of the instance "),
         _radio("stage_chunk", table["chunk_tokens"], chunk_tokens, "Tokens of a chunk "),

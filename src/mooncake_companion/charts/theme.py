@@ -114,9 +114,9 @@ def shapes(names: Iterable[str]) -> alt.Scale:
     return alt.Scale(domain=(there := list(names)), range=SHAPES[: len(there)])
 
 
-def opacity_key(table: pd.DataFrame, *encodings: Any) -> alt.Chart:
+def opacity_key(table: pd.DataFrame, *encodings: Any, color: str = "#808080") -> alt.Chart:
     """A layer without marks that has the legend of an opacity: Vega-Lite makes none for that of a fill."""
-    chart: alt.Chart = alt.Chart(table).transform_filter("false").mark_bar().encode(*encodings)
+    chart: alt.Chart = alt.Chart(table).transform_filter("false").mark_bar(color=color).encode(*encodings)
     return chart
 
 

@@ -82,13 +82,14 @@ def pdf(root: Path | None, out: Path | None) -> None:
     companion pdf
     companion pdf --out review.pdf
     """  # noqa: D301 - \b is for click
-    from mooncake_companion.publish.build import build_book
+    from mooncake_companion.publish.build import build_book, building
     from mooncake_companion.publish.pdf import write_pdf
     from mooncake_companion.publish.project import find_root
 
     top = find_root(root)
     html = build_book(top, quiet=True).parent
-    click.echo(write_pdf(top, html, out or top / "_build" / "mooncake-companion.pdf"))
+    with building(top):  # no other build changes the pages while they are printed
+        click.echo(write_pdf(top, html, out or top / "_build" / "mooncake-companion.pdf"))
 
 
 @click.command()

@@ -134,7 +134,7 @@ def _measured(costs: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _fuzzed() -> dict[str, Any]:
-    found = recorded("fuzzing")
+    found = read_json("recorded", "fuzzing.json")
     return {
         "kind": KINDS["fault"],
         "what": "Readers of files and words",
@@ -146,7 +146,7 @@ def _fuzzed() -> dict[str, Any]:
 
 
 def _changed() -> dict[str, Any]:
-    found = recorded("mutants")
+    found = read_json("recorded", "mutants.json")
     files = len(found["targets"])
     return {
         "kind": KINDS["change"],

@@ -19,7 +19,7 @@ from typing import Any
 from mooncake_companion.datafiles import writable_folder
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish import archive, weights
-from mooncake_companion.publish.folders import locked
+from mooncake_companion.publish.folders import LOCK, locked
 from mooncake_companion.publish.project import pages
 
 _JUPYTER_BOOK = """
@@ -103,7 +103,7 @@ def building(root: Path) -> Iterator[int]:
         If another build is under way there; the message names its process.
     """
     built = writable_folder(root / "_build")
-    with locked(built / ".lock", f"another build is under way in {built}") as held:
+    with locked(built / LOCK, f"another build is under way in {built}") as held:
         if held.abandoned:
             _forget_unfinished(built)
         yield held.handle
@@ -111,7 +111,7 @@ def building(root: Path) -> Iterator[int]:
 
 def _forget_unfinished(built: Path) -> None:
     """Remove what a killed build may have left half-written: Sphinx takes it for done by its time."""
-    for folder in (built / ".doctrees", built / "html"):
+    for folder in (built / ".doctrees", built / "html", built / "jupyter_execute"):
         if folder.exists():
             shutil.rmtree(folder)
     if (built / ".jupyter_cache").exists():

@@ -22,6 +22,10 @@ NUMERIC_PACKAGES = ("altair", "numpy", "pandas", "scipy")
 STAMP = "companion_stamp"
 """Where a chapter's kernelspec holds its stamp, which is a part of jupyter-cache's key."""
 
+_DATAFILES = "datafiles.py"
+_READERS = ("data_path", "read_toml", "read_json", "read_csv")
+"""Functions of that module that find a file of ``data`` by its parts."""
+
 _CELL = re.compile(
     r"^```\{code-cell\}[^\n]*\n(?:(?::[^\n]*|---\n.*?\n---)\n)*(.*?)^```", re.MULTILINE | re.DOTALL
 )
@@ -52,7 +56,7 @@ def dependencies(chapter: str, root: Path) -> list[str]:
             modules.add(module)
             found = _module_uses(module, package, module.stat().st_mtime_ns)
             waiting += found.modules
-            data |= found.data
+            data |= found.data if module != package / _DATAFILES else set()
     return sorted([*(module.relative_to(root).as_posix() for module in modules), *data])
 
 
@@ -121,7 +125,7 @@ def _uses(tree: ast.Module, folder: Path, package: Path) -> _Uses:
                         found.modules.update(_everything(package.joinpath(*alias.name.split(".")[1:])))
             case ast.Call(func=ast.Name("import_module") | ast.Attribute(attr="import_module")):
                 found.modules.update(_everything(folder))
-            case ast.Call(func=ast.Name("data_path"), args=arguments):
+            case ast.Call(func=ast.Name(name), args=arguments) if name in _READERS:
                 found.data.add(_data(arguments, tree))
     found.modules.update(_reached(tree, packages, package))
     return found

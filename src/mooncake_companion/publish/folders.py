@@ -20,6 +20,9 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+LOCK = ".lock"
+"""The file by which the folder of the built book, or of a sweep, is locked."""
+
 _NOTE_BYTES = 20
 _PATIENCE_S = 10.0
 """How long to wait for what a killed process had started to end, too."""

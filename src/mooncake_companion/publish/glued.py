@@ -10,6 +10,7 @@ import jupytext  # type: ignore[import-untyped]
 
 from mooncake_companion import traces
 from mooncake_companion.publish.dependencies import STAMP, machine_fingerprint, split, stamp
+from mooncake_companion.publish.folders import LOCK
 
 _RECORD = "application/papermill.record/"
 
@@ -47,8 +48,11 @@ def published_numbers(root: Path, chapter: str, name: str) -> dict[str, float] |
     Returns
     -------
     dict or None
-        None if the book was not built, or anything that the chapter depends on has changed since.
+        None if the book was not built, is being built or its build was killed, or anything that the
+        chapter depends on has changed since.
     """
+    if (root / "_build" / LOCK).exists():
+        return None
     built = root / "_build" / "jupyter_execute" / "book"
     try:
         executed = json.loads((built / f"{name}.ipynb").read_text("utf-8"))

@@ -58,7 +58,7 @@ def sha256(path: Path) -> str:
 def told_by_name(content: Any, files: Iterable[Path]) -> Any:
     """The content with each file's name where its path stood; dictionaries and lists are changed in place.
 
-    >>> told_by_name({"trace": "/home/me/mine.jsonl"}, [Path("/home/me/mine.jsonl")])
+    >>> told_by_name({"trace": "/mine/mine.jsonl"}, [Path("/mine/mine.jsonl")])
     {'trace': 'mine.jsonl'}
     """
     paths = sorted(files, key=lambda path: len(str(path)), reverse=True)

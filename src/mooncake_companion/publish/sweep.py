@@ -20,7 +20,7 @@ from mooncake_companion.datafiles import read_text, replacing, require_plain_fil
 from mooncake_companion.errors import CompanionError, InputError, shown
 from mooncake_companion.parameters import Value
 from mooncake_companion.publish import figures, own_files, provenance
-from mooncake_companion.publish.folders import locked
+from mooncake_companion.publish.folders import LOCK, locked
 from mooncake_companion.publish.sweep_plan import Plan, difference
 from mooncake_companion.publish.sweep_workers import Result, Workers, calls
 
@@ -28,7 +28,6 @@ PREFIX = "param_"
 """Stands before a parameter's name in the table, whose own columns may have the same name."""
 
 _RECORD = "sweep.json"
-_LOCK = ".lock"
 _ANEW = "name another folder, or remove this one and sweep anew"
 
 
@@ -165,7 +164,7 @@ def _locked(out: Path) -> Iterator[None]:
             f"--out {out}: holds something other than a sweep; name another folder or empty this one"
         )
     writable_folder(out)
-    with locked(out / _LOCK, f"--out {out}: another process is at work on this sweep"):
+    with locked(out / LOCK, f"--out {out}: another process is at work on this sweep"):
         for part in out.rglob(".*.part"):  # of a sweep that was killed while it wrote
             part.unlink()
         yield
@@ -173,7 +172,7 @@ def _locked(out: Path) -> Iterator[None]:
 
 def _is_ours(name: str) -> bool:
     """Whether a sweep that was killed at its very start may have left this."""
-    return name == _LOCK or (name.startswith(f".{_RECORD}.") and name.endswith(".part"))
+    return name == LOCK or (name.startswith(f".{_RECORD}.") and name.endswith(".part"))
 
 
 def _take(out: Path, plan: Plan) -> None:

@@ -118,7 +118,7 @@ def _gzip(content: bytes) -> bytes:
 
 
 def _uses_font(text: str, name: str) -> bool:
-    return bool(re.search(rf"\b(fa-{name}|fa{name[0]})\b", text))
+    return bool(re.search(rf'class="([^"]* )?(fa-{name}|fa{name[0]})[ "]', text))
 
 
 class _Parsed(HTMLParser):
