@@ -169,10 +169,14 @@ COMPARISONS = (
     ),
     Comparison(
         what="Trace split at an idle moment, and that moment made longer",
-        against="the same results (split: without caches)",
+        against="the same results, with the caches carried over",
         kind="relation",
         unit="clusters",
-        tests=(f"{_META}test_without_caches", f"{_META}test_how_long_an_idle_moment"),
+        tests=(
+            "tests/simulator/test_carried_caches.py::",
+            f"{_META}test_without_caches",
+            f"{_META}test_how_long_an_idle_moment",
+        ),
     ),
     Comparison(
         what="Last request left out",

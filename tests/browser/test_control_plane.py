@@ -10,6 +10,15 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGE = "book/control-plane.html"
 FIGURE = "#fig-prefill-scheduling-ttft"
 BOXES = "g.mark-rect.role-mark path"
+# Waits in the page: the page's policy lets no browser driver evaluate text there later.
+CHANGED = """
+async ([selector, old]) => {
+  const changed = () =>
+    [...document.querySelectorAll(selector)].some((mark, i) => mark.getAttribute('d') !== old[i]);
+  for (const end = performance.now() + 5000; !changed(); await new Promise(requestAnimationFrame))
+    if (performance.now() > end) throw new Error('nothing changed');
+}
+"""
 
 
 @pytest.fixture
@@ -53,11 +62,7 @@ def test_the_slider_changes_the_marks(open_figure):
     assert len(before) >= 4
     set_slider(figure, 6)
     expect(figure.locator("input[type=range]")).to_have_value("6")
-    figure.page.wait_for_function(
-        "([selector, old]) => "
-        "[...document.querySelectorAll(selector)].some((mark, i) => mark.getAttribute('d') !== old[i])",
-        arg=[f"{FIGURE} {BOXES}", before],
-    )
+    figure.page.evaluate(CHANGED, [f"{FIGURE} {BOXES}", before])
 
 
 def test_the_slider_has_a_name(open_figure):

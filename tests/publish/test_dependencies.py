@@ -119,9 +119,9 @@ def test_every_module_of_the_model_is_reached_from_some_chapter():
         for path in dependencies(chapter.read_text("utf-8"), CHECKOUT)
     }
     apart = {"cli", "publish"}
-    # They make data that are kept, read other traces, or draw what `companion sweep` finds.
+    # They make data that are kept, read other traces, draw what `companion sweep` finds, or run in a page.
     fitting = {"traces/fit.py", "traces/convert.py", "charts/sweep.py"}
-    fitting |= {"live/figures.py", "live/walkthrough.py"}  # which a reader's browser runs
+    fitting |= {"live/figures.py", "live/walkthrough.py"}
     missed = {
         relative
         for module in PACKAGE.rglob("*.py")

@@ -3,14 +3,17 @@
 import io
 import json
 import tarfile
+import typing
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from mooncake_companion.live.figures import LIVE
 from mooncake_companion.parameters import describe
 from mooncake_companion.publish import live, policy
+from mooncake_companion.publish.chapters import CHAPTERS
 
 FILES = {"pyodide.mjs": b"export const loadPyodide = 1", "pyodide.asm.wasm": b"\0asm"}
 
@@ -137,3 +140,10 @@ def test_a_policy_is_renewed_and_knows_every_inline_script(start):
     other = policy.with_policy(once.replace("one()", "two()"))
     assert other.count("sha256-") == 1
     assert policy.policy(page) not in other
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_sweep_of_a_chapter_measures_its_experiment_not_its_live_figure(name):
+    measured = CHAPTERS[name].measure
+    assert measured.__module__.startswith("mooncake_companion.experiments.")
+    assert typing.get_type_hints(measured)["return"] is pd.DataFrame

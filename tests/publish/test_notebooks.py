@@ -68,7 +68,12 @@ def test_text_is_resolved_or_leads_to_the_book():
     )
 
 
-def test_works_are_named_by_first_author_and_year():
+def test_works_are_named_by_first_author_and_year(tmp_path):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "references.bib").write_text(
+        "@misc{a, author = {Someone}, year = {2025}}\n@misc{b, title = {B}}"
+    )
+    assert notebooks.works(tmp_path) == {"a": "Someone, 2025", "b": "b"}
     named = notebooks.works(ROOT)
     assert named["qin2025mooncake"] == "Qin et al., 2025"
     assert named["aiconfigurator"] == "NVIDIA"

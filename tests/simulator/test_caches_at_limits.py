@@ -596,6 +596,16 @@ def test_the_stores_rule_in_tiers_moves_a_batch_down():
     assert [len(tier) for tier in cache.tiers] == [8, 8]
 
 
+def test_the_stores_rule_in_tiers_leaves_alone_what_is_in_use():
+    """Of ten blocks nine can go: ceil(9 · 0.15) of them do, and not the one that was put first."""
+    cache = NodeCache([10], STORE, lease_ttl_s=0.0)
+    cache.keep(0, Use(now_s=1.0))
+    cache.pin(0)
+    gone = [block for new in range(1, 10) for block in cache.keep(new, Use(now_s=1.0))]
+    assert gone == [1, 2]
+    assert 0 in cache
+
+
 # All nodes
 
 

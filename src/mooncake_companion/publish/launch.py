@@ -88,7 +88,8 @@ def _repository(app: Sphinx) -> str:
 
 
 def _has_code(app: Sphinx, page: str) -> bool:
-    return "kernelspec" in app.env.metadata.get(page, {})
+    """Whether a page is a chapter with code; the page of a rerun, made from its own notebook, is not."""
+    return "kernelspec" in app.env.metadata.get(page, {}) and Path(app.confdir, f"{page}.md").exists()
 
 
 def setup(app: Sphinx) -> None:

@@ -35,7 +35,7 @@ _LINK = re.compile(r"\]\((?!https?:|#)([a-z-]+)\.md(#[\w-]+)?\)")
 _TITLED = re.compile(r"(.*?)\s*<([^>]+)>", re.DOTALL)
 _DIRECTIVE = re.compile(r"^(?:`{3,}|:{3,})\{.*?^(?:`{3,}|:{3,})\s*$\n?", re.DOTALL | re.MULTILINE)
 _LABEL = re.compile(r"^\$\$ \(([\w-]+)\)$", re.MULTILINE)
-_WORK = re.compile(r"^@\w+\{([^,]+),(.*?)^\}", re.DOTALL | re.MULTILINE)
+_WORK = re.compile(r"^@\w+\{([^,]+),(.*?)(?=^@|\Z)", re.DOTALL | re.MULTILINE)
 _AUTHOR = re.compile(r"author\s*=\s*\{+([^,}]+)(,.* and )?")
 _YEAR = re.compile(r"year\s*=\s*\{(\d+)")
 _TARGET = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
@@ -122,7 +122,7 @@ def plain(text: str, glued: Mapping[str, Any], works: Mapping[str, str]) -> str:
             name, _, form = content.partition(":")
             return _number(glued.get(name, {}), form)
         if role.startswith("cite"):
-            named = "; ".join(works[key] for key in content.split(","))
+            named = "; ".join(works.get(key, key) for key in content.split(","))
             return f"({named})" if role == "cite:p" else named
         if role == "doc":
             return f"[{content}]({_address(content)})"
