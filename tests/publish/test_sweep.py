@@ -66,14 +66,14 @@ def files(folder):
 
 
 def test_a_trace_of_ones_own_is_told_by_name(tmp_path):
-    mine, out = tmp_path / "private" / "mine.jsonl", tmp_path / "out"
+    mine, out = tmp_path / "nobodys-business" / "mine.jsonl", tmp_path / "out"
     mine.parent.mkdir()
     mine.write_text('{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [0]}\n')
     done = sweep(grid(("size", "1,2"), ("trace", str(mine))), out, serial)
     assert set(pd.read_parquet(done.results)["param_trace"]) == {"mine.jsonl"}
     for path in out.rglob("*"):
         if path.is_file() and path.name != "sweep.json":  # by which the same command knows it again
-            assert b"private" not in path.read_bytes(), path
+            assert b"nobodys-business" not in path.read_bytes(), path
 
 
 def test_the_table_has_every_row_of_every_point(tmp_path):
