@@ -322,6 +322,21 @@ def s3_fifo(capacity=20):
     return filled("s3-fifo", range(capacity))
 
 
+def test_s3_fifo_gives_up_either_queue_where_the_other_cannot():
+    """Of a main queue above its share all is in use; then what is discarded is gone from its queue."""
+    cache = s3_fifo()
+    assert cache.evict() == 0
+    cache.admit(100)
+    assert cache.evict() == 1
+    cache.admit(0)  # is remembered: 19 in the main queue, and 100 in the small one
+    assert cache.evict({0, *range(2, 20), 100}.__contains__) is None
+    assert cache.evict({0, *range(2, 20)}.__contains__) == 100
+    cache = s3_fifo()
+    cache.discard(0)
+    assert (0 in cache, len(cache)) == (False, 19)
+    assert cache.evict() == 1
+
+
 def test_s3_fifo_moves_what_was_used_twice_and_not_what_was_used_once():
     cache = s3_fifo()
     cache.touch(0)
@@ -431,6 +446,13 @@ def test_a_replay_of_the_store_by_hand():
     assert replay_store(store, [(3.0, [20, 21, 22, 23, 24])]) == 0
     # The tenth passed the watermark: ceil(10 · 0.15) go, 1 and 3, which were read or put at 1 s.
     assert (1 in store, 2 in store, 3 in store, 24 in store) == (False, False, True, True)
+
+
+def test_a_replayed_read_is_made_when_it_is():
+    """Block 0 is read at 100 s and leased until 110; of ten at 105 s, two others go."""
+    store = BatchEviction(10, lease_ttl_s=10.0)
+    assert replay_store(store, [(0.0, [0]), (100.0, [0]), (105.0, list(range(1, 10)))]) == 1
+    assert [block for block in range(10) if block not in store] == [1, 2]
 
 
 def test_a_put_into_a_full_store_fails():
