@@ -5,11 +5,13 @@ import http.server
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import sync_playwright
 
+from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish.build import build_book
 
 CHECKOUT = Path(__file__).parents[2]
@@ -38,7 +40,13 @@ class QuietServer(http.server.ThreadingHTTPServer):
 @pytest.fixture(scope="session")
 def html():
     """The built book; building it takes seconds when nothing changed."""
-    return build_book(CHECKOUT, quiet=True).parent
+    while True:
+        try:
+            return build_book(CHECKOUT, quiet=True).parent
+        except CompanionError as error:  # tests may run side by side
+            if "another build is under way" not in str(error):
+                raise
+            time.sleep(1)
 
 
 @pytest.fixture(scope="session")
