@@ -31,8 +31,8 @@ book: setup ## Build the book and say where its first page is
 pdf: setup ## Build the book as one PDF with static figures (needs Chromium)
 	$(BIN)/companion pdf $(ARGS)
 
-test: setup ## Run the tests, slow and browser tests included
-	$(BIN)/python -m pytest $(ARGS)
+test: setup ## Run the tests on all cores, slow and browser tests included
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: setup ## Check style, format, types and layers
 	$(BIN)/python -m ruff check
