@@ -49,7 +49,7 @@ DARK = """
 (async () => {
   const button = document.querySelector('.theme-switch-button');
   for (let i = 0; i < 4 && document.documentElement.dataset.theme !== 'dark'; i++) button.click();
-  await new Promise(done => setTimeout(done, 50));
+  await new Promise(done => setTimeout(done, 500)); // until the figures have noticed, on a busy machine too
   await Promise.all([...document.querySelectorAll('.companion-chart')].map(box => box.figure.drawing));
   return document.documentElement.dataset.theme;
 })()

@@ -1,6 +1,7 @@
 """The downloaded archive with networking off, what a page loads, and the links that lead elsewhere."""
 
 import functools
+import importlib
 import re
 import threading
 import zipfile
@@ -8,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
-from benchmarks import pages as speed
 from playwright.sync_api import expect
 from tests.browser.conftest import CHECKOUT, QuietHandler, QuietServer
 
+from mooncake_companion.cli.bench import load_benchmarks
 from mooncake_companion.publish import archive, launch, weights
 from mooncake_companion.publish.project import pages
+
+speed = importlib.import_module(f"{load_benchmarks(CHECKOUT).__name__}.pages")
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 over_http = pytest.mark.parametrize("address", ["http"], indirect=True)

@@ -64,7 +64,7 @@ def test_the_workload_moves_the_distribution_and_the_legend_singles_out(open_fig
     before = line.get_attribute("d")
     figure.get_by_label("Workload", exact=True).select_option(label="Synthetic")
     expect(line).not_to_have_attribute("d", before)
-    figure.locator("g.role-legend-label text", has_text="vLLM Prefix Caching").click()
+    figure.locator("g.role-legend-label text", has_text="vLLM Prefix Caching").first.click()
     pale = figure.locator("path[aria-roledescription='line mark'][opacity='0.1']")
     expect(pale).to_have_count(3)
 

@@ -211,14 +211,16 @@
       document.documentElement.dataset.theme = shown;
     });
 
+    // Not only with the window: a side bar that opens or goes changes a figure's place, too.
     let waiting;
-    addEventListener("resize", () => {
+    const places = new ResizeObserver(() => {
       clearTimeout(waiting);
       waiting = setTimeout(() => {
         for (const figure of figures)
           if (Math.abs(figure.box.clientWidth - figure.width) > 4) figure.show();
       }, 150);
     });
+    for (const figure of figures) places.observe(figure.box);
   }
 
   // After the theme's own script, which settles on light or dark in the same event.

@@ -13,7 +13,8 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 _DIRECTIVES = {
-    "default-src": "'none'",
+    # All that is not named below, such as the next page, which Firefox fetches beforehand.
+    "default-src": "'self'",
     # WebAssembly is Python's; the live model asks for it where a server sends this policy as a header.
     "script-src": "'self' 'wasm-unsafe-eval'",
     # Vega, MathJax and the theme set styles of elements, whose checksums cannot be known beforehand.
@@ -22,6 +23,9 @@ _DIRECTIVES = {
     "font-src": "'self'",
     "connect-src": "'self'",
     "worker-src": "'self'",
+    "object-src": "'none'",
+    "frame-src": "'none'",
+    "media-src": "'none'",
     "form-action": "'self'",
     "base-uri": "'none'",
 }
@@ -40,13 +44,16 @@ def with_policy(page: str) -> str:
     r"""A page with its policy in front of all that it governs; one that it had is replaced.
 
     >>> print(with_policy('<head><meta charset="utf-8" /><script>go()</script></head>').replace("; ", ";\n"))
-    <head><meta charset="utf-8" /><meta http-equiv="Content-Security-Policy" content="default-src 'none';
+    <head><meta charset="utf-8" /><meta http-equiv="Content-Security-Policy" content="default-src 'self';
     script-src 'self' 'wasm-unsafe-eval' 'sha256-5KYv+PUboo5h+0+YAtGRPbwv5d/QxzHslP4YGnUaxRw=';
     style-src 'self' 'unsafe-inline';
     img-src 'self' data: blob:;
     font-src 'self';
     connect-src 'self';
     worker-src 'self';
+    object-src 'none';
+    frame-src 'none';
+    media-src 'none';
     form-action 'self';
     base-uri 'none'" /><script>go()</script></head>
     """
