@@ -22,12 +22,12 @@ new Promise((done, failed) => {
   look();
 })
 """
-# What can be seen of every figure: its size, and the colour of its text.
+# What can be seen of every figure: its size, and the colours of its texts.
 LOOKS = """
 [...document.querySelectorAll('.companion-chart')].map(box => {
   const { width, height } = box.querySelector('.companion-live svg').getBoundingClientRect();
-  const text = box.querySelector('.companion-live svg text');
-  return { name: box.dataset.name, width, height, ink: text && getComputedStyle(text).fill };
+  const inks = [...box.querySelectorAll('.companion-live svg text')].map(text => getComputedStyle(text).fill);
+  return { name: box.dataset.name, width, height, ink: [...new Set(inks)].sort().join() };
 })
 """
 # The first control of the page gets the focus; a key moves it, as it would for a reader.
