@@ -56,7 +56,8 @@ if label == "broken":
     raise RuntimeError("label is broken")
 table = pd.DataFrame({"x": range(points), "y": range(points)})
 table.attrs["provenance"] = {
-    "trace": "made-up", "trace_sha256": "0" * 64, "trace_source": "made up", "parameters": {"points": points}
+    "trace": "made-up", "trace_sha256": "0" * 64, "trace_source": "made up",
+    "parameters": {"points": points, "label": label},
 }
 chart = alt.Chart(table).mark_line(clip=True).encode(x="x:Q", y="y:Q")
 theme.finish(chart, name="little-line", description="A rising line.", table=table)

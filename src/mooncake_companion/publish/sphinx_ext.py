@@ -182,6 +182,8 @@ def origin_html(provenance: dict[str, Any]) -> str:
 
     >>> origin_html({"trace_source": "released trace"})
     '<p class="companion-origin">Data: released trace. </p>'
+
+    Parameters stand in the order of their names: kept outputs have no other.
     """
     source = str(provenance.get("trace_source", "")).rstrip(". ")
     sentence = f'<p class="companion-origin">Data: {html.escape(source)}. </p>' if source else ""
@@ -190,7 +192,7 @@ def origin_html(provenance: dict[str, Any]) -> str:
         return sentence
     verb = "Drawn" if provenance.get("kind") == "reported" else "Modelled"
     values = ", ".join(
-        f"<code>{html.escape(name)} = {html.escape(str(value))}</code>" for name, value in given.items()
+        f"<code>{html.escape(name)} = {html.escape(str(given[name]))}</code>" for name in sorted(given)
     )
     return (
         f'{sentence}<details class="companion-parameters">'
