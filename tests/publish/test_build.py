@@ -48,6 +48,14 @@ def test_a_book_is_built_whole_and_again_the_same(little_root, tmp_path):
     build_book(little_root, quiet=True)
     third = snapshot(html)
     assert [name for name in first if first[name] != third.get(name)] == []
+    overview = little_root / "book" / "overview.md"
+    text = overview.read_text("utf-8")
+    for words, known in ((f"{text}\nFleetingly.\n", True), (text, False)):
+        overview.write_text(words, "utf-8")
+        build_book(little_root, quiet=True)
+        assert ('"fleetingli"' in (html / "searchindex.js").read_text("utf-8")) == known
+    last = snapshot(html)
+    assert [name for name in first if first[name] != last.get(name)] == []
     # What all pages share, and a page that another one's numbers and the search's index hang on.
     style, overview = (
         little_root / "book" / "_static" / "css" / "book.css",

@@ -68,6 +68,20 @@ def setup(app: Sphinx) -> None:
     """Register the domain, and the script that puts the results in order."""
     app.add_domain(PapersDomain)
     app.connect("config-inited", _use_script)
+    app.connect("html-collect-pages", _forget_gone_words)
+
+
+def _forget_gone_words(app: Sphinx) -> list[Any]:
+    """Drop words that stand on no page any more: an earlier build's index brings them along, and keeps them.
+
+    It is called after the pages are written and before the index is; it adds no page.
+    """
+    indexer = getattr(app.builder, "indexer", None)
+    for name in ("_mapping", "_title_mapping"):
+        words = getattr(indexer, name, {})
+        for word in [word for word, pages in words.items() if not pages]:
+            del words[word]
+    return []
 
 
 def _use_script(app: Sphinx, config: Any) -> None:

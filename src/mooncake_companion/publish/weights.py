@@ -160,6 +160,7 @@ def write_weights(folder: Path, pages: list[str], table: Path) -> list[Weight]:
     table : Path
         The CSV file to write.
     """
+    folder = folder.resolve()  # as what pages load is found
     weights = [weigh(folder / f"{page}.html", folder) for page in pages if (folder / f"{page}.html").exists()]
     times = recorded()
     with replacing(table) as part, part.open("w", encoding="utf-8", newline="") as file:
