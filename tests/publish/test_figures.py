@@ -30,7 +30,8 @@ def test_the_same_figure_gives_the_same_bytes(spec, tmp_path):
 
 
 def test_the_table_is_what_was_drawn(spec):
-    assert figures.to_csv(spec) == 'x,y,who\n1,0.5,a\n2,,"b, ""c"""\n'
+    assert figures.to_csv(spec) == 'who,x,y\na,1,0.5\n"b, ""c""",2,\n'
+    assert figures.to_csv(json.loads(figures.to_json(spec))) == figures.to_csv(spec)
 
 
 def test_svg_and_png_carry_their_origin(spec):

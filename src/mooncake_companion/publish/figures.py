@@ -158,9 +158,12 @@ def to_json(spec: Spec) -> str:
 
 
 def to_csv(spec: Spec) -> str:
-    """Write the figure's table; empty for a figure without one. No cell is a formula to a spreadsheet."""
+    """Write the figure's table; empty for a figure without one. No cell is a formula to a spreadsheet.
+
+    Columns stand in the order of their names: a specification that was kept as JSON has no other.
+    """
     rows = next(iter(tables(spec)), [])
-    columns = list(dict.fromkeys(column for row in rows for column in row))
+    columns = sorted({column for row in rows for column in row})
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
     writer.writeheader()
