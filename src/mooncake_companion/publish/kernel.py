@@ -2,12 +2,44 @@
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
+
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from mooncake_companion.datafiles import replacing
 
 KERNEL_NAME = "python3"
+
+
+class SocketProvisioner(LocalProvisioner):
+    """Start a kernel that is spoken to over sockets in a folder of its own.
+
+    Jupyter's own way is TCP: it looks for five free ports, lets go of them and passes their numbers to
+    the kernel, and when several kernels start at once another may have taken one by then. Windows has
+    no such sockets and keeps TCP.
+    """
+
+    _folder: str | None = None
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Choose the sockets before the command line is made."""
+        manager = self.parent
+        if sys.platform != "win32" and manager is not None and self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="kernel-")  # short: a socket's path has 103 characters
+            manager.transport = "ipc"
+            manager.ip = str(Path(self._folder, "socket"))
+        prepared: dict[str, Any] = await super().pre_launch(**kwargs)
+        return prepared
+
+    async def cleanup(self, restart: bool = False) -> None:
+        """Remove the folder once the kernel is gone."""
+        await super().cleanup(restart)
+        if self._folder is not None and not restart:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def use_this_interpreter(folder: Path) -> None:
@@ -21,7 +53,7 @@ def use_this_interpreter(folder: Path) -> None:
     kernel = folder / "kernels" / KERNEL_NAME
     kernel.mkdir(parents=True, exist_ok=True)
     description = {
-        # Warnings off: one tells of unencrypted TCP at each start, though it never leaves the machine.
+        # Warnings off: one tells of unencrypted sockets at each start, though nothing leaves the machine.
         "argv": [
             sys.executable,
             "-m",
@@ -32,6 +64,7 @@ def use_this_interpreter(folder: Path) -> None:
         ],
         "display_name": "Python 3",
         "language": "python",
+        "metadata": {"kernel_provisioner": {"provisioner_name": "mooncake-sockets"}},
     }
     with replacing(kernel / "kernel.json") as part:  # another process may be reading it
         part.write_text(json.dumps(description, indent=1), "utf-8")
