@@ -25,12 +25,14 @@ PAGES = {
     "request-walkthrough": "book/control-plane.html",
     "prefix-actions": "book/storage-for-compute.html",
     "node-split": "book/results.html",
+    "cache-policies": "book/tiered-cache.html",
 }
 CHANGED = {
     FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
     "request-walkthrough": {"request": "123", "nodes": "6", "prefill_nodes": "4"},
     "prefix-actions": {"model": "deepseek-v3", "new_tokens": "777"},
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
+    "cache-policies": {"requests": "150", "other_policy": "belady", "least_capacity_blocks": "17"},
 }
 RUN_TIMEOUT_MS = 180_000  # seconds on an idle machine
 MOST_ADDED_BYTES = 6_000

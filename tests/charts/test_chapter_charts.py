@@ -80,10 +80,16 @@ def choices_table():
 
 def policies_table():
     return saved(
-        {"origin": origin, "policy": policy, "capacity_blocks": blocks, "hit_ratio": ratio}
+        {
+            "origin": origin,
+            "title": policy,
+            "capacity_blocks": blocks,
+            "capacity": capacity,
+            "hit_ratio": ratio,
+        }
         for origin in ("modelled", "reported")
-        for policy in ("lru", "lfu", "length-aware", "fifo")
-        for blocks, ratio in ((1000, 0.3), (float("inf"), 0.51))
+        for policy in ("LRU", "LFU", "FIFO")
+        for blocks, capacity, ratio in ((1000, "1k", 0.3), (float("inf"), "all", 0.51))
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 
@@ -10,11 +11,19 @@ import pytest
 
 from mooncake_companion import traces
 from mooncake_companion.errors import InputError
-from mooncake_companion.experiments import node_split, prefill_scheduling, storage_for_compute, walkthrough
+from mooncake_companion.experiments import (
+    cache_capacity,
+    node_split,
+    prefill_scheduling,
+    storage_for_compute,
+    walkthrough,
+)
+from mooncake_companion.live.cache_capacity import PolicyParams
 from mooncake_companion.live.figures import LIVE, answer, compute
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
 from mooncake_companion.publish import live, registry
 from mooncake_companion.simulator import Routing, simulate
+from mooncake_companion.simulator.eviction import POLICIES
 
 REQUESTS = 60
 
@@ -83,6 +92,36 @@ def test_the_walkthrough_weighs_as_the_experiment_does(conversation, request_num
     for row, same in zip(outcome.rows, expected, strict=True):
         close(row, {name: value for name, value in same.items() if value == value})
         assert row.keys() <= same.keys()
+
+
+@pytest.mark.parametrize("other", sorted(POLICIES.keys() - cache_capacity.TABLE_1_POLICIES))
+def test_policies_hit_as_in_the_experiment(monkeypatch, other):
+    trace = traces.load("synthetic").head(300)
+    params = PolicyParams(other_policy=other, least_capacity_blocks=30, most_capacity_blocks=3000)
+    given = {"other_policy": other, "least_capacity_blocks": "30", "most_capacity_blocks": "3000"}
+    outcome, _ = compute("cache-policies", given, live.slice_of(trace))
+    monkeypatch.setattr(traces, "load", lambda name: trace)
+    monkeypatch.setattr(cache_capacity, "TABLE_1_BLOCKS", tuple(params.capacities_blocks))
+    monkeypatch.setattr(cache_capacity.reported, "claim", lambda claim: math.nan)
+    table = cache_capacity.policies(cache_capacity.Params(), names=tuple(params.policies))
+    expected = table.query("origin == 'modelled'").to_dict("records")
+    for row, same in zip(outcome.rows, expected, strict=True):
+        assert row.keys() == same.keys()
+        close(row, same)
+    ratios = {row["hit_ratio"] for row in outcome.rows if row["policy"] == other}
+    assert len(ratios) > 5
+
+
+def test_a_cache_above_all_blocks_finds_what_room_for_all_finds(conversation):
+    sliced = live.slice_of(conversation)
+    given = {"least_capacity_blocks": "150000", "most_capacity_blocks": "200000"}
+    outcome, _ = compute("cache-policies", given, sliced)
+    blocks = conversation.block_ids
+    assert len(outcome.rows) == 9
+    for row in outcome.rows:
+        assert row["hit_ratio"] == pytest.approx(1 - len(np.unique(blocks)) / len(blocks), rel=1e-12)
+    with pytest.raises(InputError, match="parameter most_capacity_blocks: 50 is less"):
+        compute("cache-policies", {"most_capacity_blocks": "50"}, sliced)
 
 
 def test_a_slice_survives_the_way_to_the_page(conversation):

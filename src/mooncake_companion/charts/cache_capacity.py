@@ -1,15 +1,17 @@
 """Charts of FAST'25, Figure 9, and arXiv 2407.00079, Table 1: hit ratio by cache capacity."""
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from mooncake_companion.charts.theme import PALETTE, finish
 from mooncake_companion.charts.workloads import panels, title
 
 MODELLED, REPORTED = "modelled", "reported"
-TABLE_1 = {"lru": "LRU", "lfu": "LFU", "length-aware": "Length-aware"}
-"""Policies of arXiv 2407.00079, Table 1, in words."""
 _DASHES: list[list[float]] = [[1, 0], [8, 3], [4, 3], [1.5, 3]]
+_CAPACITY_TICKS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+_ALL_BLOCKS = 300_000
+"""Where room for all blocks is drawn: a step to the right of the largest capacity."""
 
 
 def capacity(table: pd.DataFrame) -> alt.ConcatChart:
@@ -56,38 +58,38 @@ def block_sizes(table: pd.DataFrame) -> alt.ConcatChart:
 
 
 def policies(table: pd.DataFrame) -> alt.LayerChart:
-    """Hit ratio by eviction policy and capacity; what the report states as points of the same shape.
+    """Hit ratio by eviction policy and capacity; what the report states as points, a shape a policy.
 
     Parameters
     ----------
     table : DataFrame
-        ``origin``, ``policy`` (a key of `TABLE_1`; others are left out), ``capacity_blocks`` (infinite:
-        room for all), ``hit_ratio``.
+        ``origin``, ``title`` of the policy, ``capacity_blocks`` (infinite: room for all), ``capacity``
+        (it as text), ``hit_ratio``.
     """
-    shown = table[table["policy"].isin(list(TABLE_1))].assign(
-        policy=lambda rows: rows["policy"].map(TABLE_1),
-        capacity=lambda rows: [_capacity(blocks) for blocks in rows["capacity_blocks"]],
+    base = (
+        alt.Chart(table)
+        .transform_calculate(place=f"isValid(datum.capacity_blocks) ? datum.capacity_blocks : {_ALL_BLOCKS}")
+        .encode(
+            alt.X("place:Q")
+            .title("Cache capacity (blocks, logarithmic)")
+            .scale(type="log", nice=False, padding=12)
+            .axis(
+                values=[*_CAPACITY_TICKS, _ALL_BLOCKS],
+                labelExpr=f"datum.value === {_ALL_BLOCKS} ? 'all' : format(datum.value, '~s')",
+                grid=False,
+            ),
+            alt.Y("hit_ratio:Q").title("Blocks found in the cache").axis(format="%"),
+            tooltip=[
+                alt.Tooltip("title:N").title("Policy"),
+                alt.Tooltip("origin:N").title("Origin"),
+                alt.Tooltip("capacity:N").title("Capacity (blocks)"),
+                alt.Tooltip("hit_ratio:Q", format=".1%").title("Found in the cache"),
+            ],
+        )
     )
-    shown = shown.drop(columns="capacity_blocks")
-    shown.attrs = table.attrs
-    names = list(TABLE_1.values())
-    base = alt.Chart(shown).encode(
-        alt.X("capacity:N")
-        .title("Cache capacity (blocks)")
-        .sort(list(dict.fromkeys(shown["capacity"])))
-        .axis(labelAngle=0),
-        alt.Y("hit_ratio:Q").title("Blocks found in the cache").axis(format="%"),
-        tooltip=[
-            alt.Tooltip("policy:N").title("Policy"),
-            alt.Tooltip("origin:N").title("Origin"),
-            alt.Tooltip("capacity:N").title("Capacity (blocks)"),
-            alt.Tooltip("hit_ratio:Q", format=".1%").title("Found in the cache"),
-        ],
-    )
-    dash = alt.StrokeDash("policy:N").title("Modelled").scale(domain=names, range=_DASHES[: len(names)])
-    shape = (
-        alt.Shape("policy:N").title("Reported").scale(domain=names, range=["circle", "square", "triangle"])
-    )
+    # No domains: a reader may add a policy.
+    dash = alt.StrokeDash("title:N").title("Modelled").sort(None).scale(range=_DASHES)
+    shape = alt.Shape("title:N").title("Reported").sort(None).scale(range=["circle", "square", "triangle"])
     lines = base.transform_filter(alt.datum.origin == MODELLED).mark_line(color=PALETTE["dram"]).encode(dash)
     points = (
         base.transform_filter(alt.datum.origin == REPORTED)
@@ -98,17 +100,13 @@ def policies(table: pd.DataFrame) -> alt.LayerChart:
     return finish(
         chart.properties(width=560, height=260),
         name="cache-policies",
-        description=_describe_policies(shown),
-        table=shown,
+        description=_describe_policies(table),
+        table=table,
     )
 
 
-def _capacity(blocks: float) -> str:
-    return "all" if blocks == float("inf") else f"{blocks / 1000:g}k"
-
-
-def _describe_policies(shown: pd.DataFrame) -> str:
-    most = shown[shown["capacity"] == "all"].groupby("origin")["hit_ratio"].max()
+def _describe_policies(table: pd.DataFrame) -> str:
+    most = table[np.isinf(table["capacity_blocks"])].groupby("origin")["hit_ratio"].max()
     at_all = ", ".join(f"{origin} {ratio:.0%}" for origin, ratio in most.items())
     return (
         "Hit ratio of one cache by eviction policy and capacity in blocks; lines modelled, points reported. "

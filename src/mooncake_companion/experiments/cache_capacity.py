@@ -15,14 +15,13 @@ here (`definitions`):
 """
 
 import dataclasses
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported, traces
 from mooncake_companion.experiments.paper_traces import FAST25, available, chosen, provenance
-from mooncake_companion.parameters import check, parameter
+from mooncake_companion.live.cache_capacity import TABLE_1_BLOCKS, TABLE_1_POLICIES, Params, policy_row
 from mooncake_companion.simulator.eviction import POLICIES
 from mooncake_companion.simulator.replay_fast import hits_by_capacity
 from mooncake_companion.simulator.reuse_distance import lru_hit_curve, reuse_distances
@@ -30,32 +29,24 @@ from mooncake_companion.traces import Trace
 from mooncake_companion.traces.finer_blocks import tokens_of_entries, with_block_tokens
 from mooncake_companion.traces.trace import request_of_block
 
-TABLE_1_POLICIES = {"lru": "LRUCache", "lfu": "LFUCache", "length-aware": "LengthAwareCache"}
-"""Names in `eviction.POLICIES`, and the report's."""
-TABLE_1_BLOCKS = (1_000, 10_000, 30_000, 50_000, 100_000, np.inf)
+__all__ = [
+    "TABLE_1_BLOCKS",
+    "TABLE_1_POLICIES",
+    "Params",
+    "block_sizes",
+    "block_uses",
+    "claims",
+    "definitions",
+    "hit_ratio_of_block_uses",
+    "largest_errors",
+    "lru_hit_ratios",
+    "policies",
+    "run",
+    "together",
+]
 
 _ENOUGH = 0.99
 _PER_DECADE = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """The experiments' setting; the defaults are the papers' where they state them.
-
-    Stated in FAST'25, section 5.3.1: one cache, in the order of the requests. Assumed: LRU, which the
-    report's Table 1 has as the best of its policies; and blocks of 16 tokens, which Figure 9 itself
-    informed (its conversation curve; the synthetic one follows). Stated in the report's section 4.2:
-    blocks of 512 tokens, one pool, the policies and capacities of Table 1.
-    """
-
-    trace: str = parameter("", help="replay this trace alone; empty: the paper's three, as far as there")
-    block_tokens: int = parameter(
-        16, unit="tokens", low=1, high=512, help="of the cache's blocks; divides the trace's"
-    )
-    table_trace: str = parameter("arxiv", help="trace of Table 1")
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -154,8 +145,8 @@ def policies(params: Params, *, names: tuple[str, ...] = tuple(POLICIES)) -> pd.
     Returns
     -------
     DataFrame
-        Columns: ``origin``, ``trace``, ``policy``, ``capacity_blocks`` (infinite: room for all),
-        ``hit_ratio`` (share of the blocks asked for).
+        Columns: ``origin``, ``trace``, ``policy``, ``title`` (it in words), ``capacity_blocks`` (infinite:
+        room for all), ``capacity`` (it as text), ``hit_ratio`` (share of the blocks asked for).
 
     Raises
     ------
@@ -172,18 +163,18 @@ def policies(params: Params, *, names: tuple[str, ...] = tuple(POLICIES)) -> pd.
     room = len(trace.block_ids)
     capacities = [room if np.isinf(blocks) else int(blocks) for blocks in TABLE_1_BLOCKS]
     rows = [
-        ("modelled", trace.name, policy, blocks, hits / room)
+        policy_row("modelled", trace.name, policy, blocks, hits / room)
         for policy in names
         for blocks, hits in zip(
             TABLE_1_BLOCKS, hits_by_capacity(policy, trace.block_ids, capacities, depths), strict=True
         )
     ]
     rows += [
-        ("reported", "", policy, blocks, reported.claim(_table_1_id(policy, blocks)))
+        policy_row("reported", "", policy, blocks, reported.claim(_table_1_id(policy, blocks)))
         for policy in TABLE_1_POLICIES
         for blocks in TABLE_1_BLOCKS
     ]
-    table = pd.DataFrame(rows, columns=["origin", "trace", "policy", "capacity_blocks", "hit_ratio"])
+    table = pd.DataFrame(rows)
     table.attrs["provenance"] = provenance(params, {params.table_trace: trace})
     return table
 
@@ -279,7 +270,7 @@ def _block_ratios(block_ids: np.ndarray) -> list[float]:
     return [curve[last if np.isinf(c) else min(int(c), last)] / len(block_ids) for c in TABLE_1_BLOCKS]
 
 
-def claims(params: Params = Params()) -> dict[str, float]:
+def claims(params: Params = Params()) -> dict[str, float]:  # noqa: B008 - it is frozen
     """Modelled values of the papers' claims, in their rows' units.
 
     A workload whose trace cannot be had has none. Like the paper's marks, the values at 3 million

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.live import node_split, prefill_scheduling, storage_for_compute, walkthrough
+from mooncake_companion.live import (
+    cache_capacity,
+    node_split,
+    prefill_scheduling,
+    storage_for_compute,
+    walkthrough,
+)
 from mooncake_companion.live.outcome import Outcome, Progress
 from mooncake_companion.live.slices import Slice, SliceParams
 from mooncake_companion.parameters import Parameter, Value, describe
@@ -34,6 +40,8 @@ class LiveFigure:
         Whether a reader says how much of the slice; else the model takes what it needs.
     beside_reported : bool
         Whether the figure also has what a paper reports, which stays.
+    trace : str
+        The parameter of the book's figure that names its trace.
     """
 
     params: type
@@ -42,6 +50,7 @@ class LiveFigure:
     replays: bool = True
     asks_requests: bool = True
     beside_reported: bool = True
+    trace: str = "trace"
 
     def fields(self) -> tuple[Parameter, ...]:
         """What the page asks for, in its order."""
@@ -89,6 +98,12 @@ LIVE: Mapping[str, LiveFigure] = {
             "kvcache_balancing_threshold",
         ),
         model=node_split.run,
+    ),
+    "cache-policies": LiveFigure(
+        params=cache_capacity.PolicyParams,
+        shown=("other_policy", "least_capacity_blocks", "most_capacity_blocks"),
+        model=cache_capacity.run,
+        trace="table_trace",
     ),
 }
 """Live figures by their id."""

@@ -171,7 +171,7 @@ def write_files(app: Sphinx, specs: Mapping[str, figures.Spec]) -> None:
             origin = figures.provenance(specs[name])
             target = folder / slice_name(origin)
             if not target.exists():
-                told = slice_of(traces.load(origin["parameters"]["trace"])).to_json()
+                told = slice_of(traces.load(origin["parameters"][live.trace])).to_json()
                 target.write_text(json.dumps(told, separators=(",", ":")), "utf-8")
     wheel = build_wheel(_checkout(app), folder)
     vendored = _serve_pyodide(Path(app.outdir, "_static", "pyodide"))
