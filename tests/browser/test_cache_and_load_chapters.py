@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CHOICES = {
-    ("tiered-cache", "cache-block-heat", "Prefill node"): "node 3",
+    ("tiered-cache", "cache-block-heat", "Prefill node"): "3",
     ("tiered-cache", "cache-block-heat", "Colour"): "Time since its last use",
     ("tiered-cache", "cache-byte-flows", "Scenario"): "Prefix on another node",
     ("tiered-cache", "prefix-choices", "Setting"): "Only hot blocks are copied",

@@ -26,6 +26,7 @@ PAGES = {
     "prefix-actions": "book/storage-for-compute.html",
     "node-split": "book/results.html",
     "cache-policies": "book/tiered-cache.html",
+    "cache-block-heat": "book/tiered-cache.html",
 }
 CHANGED = {
     FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
@@ -33,6 +34,7 @@ CHANGED = {
     "prefix-actions": {"model": "deepseek-v3", "new_tokens": "777"},
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
     "cache-policies": {"requests": "150", "other_policy": "belady", "least_capacity_blocks": "17"},
+    "cache-block-heat": {"requests": "200", "prefill_nodes": "2", "dram_blocks": "300", "eviction": "lfu"},
 }
 RUN_TIMEOUT_MS = 180_000  # seconds on an idle machine
 MOST_ADDED_BYTES = 6_000
@@ -118,6 +120,22 @@ def test_the_page_draws_what_the_library_computes(open_control, html, vendored, 
     expect(chart).to_have_attribute("data-from", "book")
     assert rows(chart) == published
     expect(caption.locator(".companion-run-told")).to_be_hidden()
+
+
+@served
+def test_a_control_offers_what_there_is_now_and_keeps_a_choice_that_still_is(open_control, vendored):
+    _, chart, control = open_control("cache-block-heat")
+    node, clock = chart.get_by_label("Prefill node"), chart.locator(".companion-live text")
+    node.select_option(label="3")
+    run(control, requests="100", prefill_nodes="6")
+    expect(node.locator("option")).to_have_text(list("012345"))
+    expect(clock.filter(has_text="on node 3")).to_be_visible()
+    node.select_option(label="5")
+    expect(clock.filter(has_text="on node 5")).to_be_visible()
+    control.get_by_role("button", name="Back to the book’s").click()
+    expect(chart).to_have_attribute("data-from", "book")
+    expect(node.locator("option")).to_have_text(list("0123"))
+    expect(clock.filter(has_text="on node 0")).to_be_visible()
 
 
 @served

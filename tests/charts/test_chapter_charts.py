@@ -1,8 +1,12 @@
 """Charts of the chapters on workloads and the tiered cache from saved tables."""
 
+import json
+from xml.etree import ElementTree
+
 import altair as alt
 import pandas as pd
 import pytest
+import vl_convert
 
 from mooncake_companion.charts import byte_flows, cache_capacity, cache_snapshot, prefix_choices, workloads
 
@@ -205,14 +209,35 @@ def test_moves_run_between_their_places_and_side_by_side_where_two_share_them():
     assert links["path"].eq("on the critical path").tolist() == [False, False, False, True]
 
 
+def drawn(table):
+    """The heat map as it is drawn: height of each text, and its cells' corners."""
+    svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(json.dumps(cache_snapshot.heat(table).to_dict())))
+    marks = list(svg.iter())
+    heights = {
+        text.text: float(text.get("transform").split(",")[1].rstrip(")")) for text in marks if text.text
+    }
+    return heights, [path.get("d") for path in marks if "Block: " in (path.get("aria-label") or "")]
+
+
 def test_tiers_lie_below_each_other_in_their_order():
-    axis = CHARTS["cache-block-heat"]().to_dict()["layer"][0]["encoding"]["y"]["axis"]
-    assert axis["values"] == [0, 2, 4]
-    assert axis["labelExpr"].index("VRAM") < axis["labelExpr"].index("DRAM") < axis["labelExpr"].index("SSD")
+    heights, cells = drawn(snapshot_table())
+    assert heights["VRAM"] < heights["DRAM"] < heights["SSD"] < heights["after 60 s: 35 blocks on node 0"]
+    assert len(cells) == len(set(cells)) == 35
 
 
 def test_a_tier_that_is_left_out_takes_no_rows():
     table = snapshot_table()
-    without = table[table["tier"] != "VRAM"]
-    axis = cache_snapshot.heat(without).to_dict()["layer"][0]["encoding"]["y"]["axis"]
-    assert axis["values"] == [0, 2]
+    heights, cells = drawn(table[table["tier"] != "VRAM"])
+    assert "VRAM" not in heights
+    assert heights["DRAM"] == drawn(table)[0]["VRAM"]
+    assert len(cells) == 33
+
+
+def test_no_row_moves_with_time_or_node():
+    table = snapshot_table()
+    late = table[(table["time_s"] == 60) & (table["node"] == 0) & (table["slot"] < 2)]
+    fewer = pd.concat([table[(table["time_s"] == 30) | (table["node"] == 1)], late])
+    fewer.attrs = table.attrs
+    heights, cells = drawn(fewer)
+    assert len(cells) == len(late)
+    assert {name: heights[name] for name in ("VRAM", "DRAM", "SSD")}.items() <= drawn(table)[0].items()

@@ -13,6 +13,7 @@ from mooncake_companion import traces
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
     cache_capacity,
+    cache_snapshot,
     node_split,
     prefill_scheduling,
     storage_for_compute,
@@ -122,6 +123,25 @@ def test_a_cache_above_all_blocks_finds_what_room_for_all_finds(conversation):
         assert row["hit_ratio"] == pytest.approx(1 - len(np.unique(blocks)) / len(blocks), rel=1e-12)
     with pytest.raises(InputError, match="parameter most_capacity_blocks: 50 is less"):
         compute("cache-policies", {"most_capacity_blocks": "50"}, sliced)
+
+
+@pytest.mark.parametrize(("eviction", "nodes"), [("lru", 2), ("lfu", 3)])
+def test_the_tiers_hold_what_they_hold_in_the_experiment(conversation, monkeypatch, eviction, nodes):
+    given = {"requests": "45", "prefill_nodes": str(nodes), "vram_blocks": "0", "eviction": eviction}
+    outcome, told = compute("cache-block-heat", given, live.slice_of(conversation))
+    assert f"first 45 of {REQUESTS}" in told
+    monkeypatch.setattr(traces, "load", lambda name: conversation)
+    params = cache_snapshot.Params(requests=45, prefill_nodes=nodes, vram_blocks=0, eviction=eviction)
+    expected = cache_snapshot.run(params).drop(columns="copies").to_dict("records")
+    assert outcome.rows == expected
+    assert {row["tier"] for row in outcome.rows} == {"DRAM", "SSD"}
+    assert outcome.offered == {"node": list(range(nodes))}
+
+
+def test_tiers_without_any_room_are_refused(conversation):
+    given = {"vram_blocks": "0", "dram_blocks": "0", "ssd_blocks": "0"}
+    with pytest.raises(InputError, match="parameter dram_blocks: 0"):
+        compute("cache-block-heat", given, live.slice_of(conversation))
 
 
 def test_a_slice_survives_the_way_to_the_page(conversation):

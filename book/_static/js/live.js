@@ -19,6 +19,13 @@
     worker = running = undefined;
   }
 
+  /* Whether a control of a figure may keep its value in another specification. */
+  function allows(spec, name, value) {
+    const param = (spec.params || []).find(each => each.name === name);
+    if (!param) return true;
+    return Boolean(param.bind) && (!param.bind.options || param.bind.options.includes(value));
+  }
+
   class Control {
     constructor(details) {
       this.details = details;
@@ -123,7 +130,7 @@
       this.error.textContent = field && this.form.elements[field] ? "" : text;
     }
 
-    async show({ rows, description, fixed, told }) {
+    async show({ rows, description, fixed, offered, told }) {
       const figure = this.box.figure;
       this.original = this.original || figure.spec;
       const spec = copy(this.original);
@@ -133,8 +140,10 @@
       for (const param of spec.params || []) if (param.name in fixed) {
         param.value = fixed[param.name];
         delete param.bind;
+      } else if (param.name in offered) {
+        param.bind.options = offered[param.name];
+        if (!param.bind.options.includes(param.value)) param.value = param.bind.options[0];
       }
-      figure.controls = figure.controls.filter(name => !(name in fixed));
       this.note(told);
       await this.redraw(spec, "here");
     }
@@ -149,6 +158,7 @@
 
     async redraw(spec, from) {
       const figure = this.box.figure;
+      figure.controls = figure.controls.filter(name => allows(spec, name, figure.view.signal(name)));
       figure.spec = spec;
       await figure.show();
       this.box.dataset.from = from;

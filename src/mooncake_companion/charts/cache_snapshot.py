@@ -8,7 +8,9 @@ from mooncake_companion.charts.theme import HEAT, finish
 TIERS = ("VRAM", "DRAM", "SSD")
 """Kinds of memory, the fastest on top."""
 
+_ABOVE = {"DRAM": "datum.VRAM", "SSD": "datum.VRAM + datum.DRAM"}
 _COLUMNS = 24
+_ROW_PX = 17
 _BY_USES, _BY_AGE = "Requests that asked for it", "Time since its last use"
 _SHOWN = ("time_s", "node", "tier", "slot", "block", "position", "uses", "age_s", "holders")
 
@@ -26,16 +28,13 @@ def heat(table: pd.DataFrame) -> alt.LayerChart:
     """
     times_s = sorted(table["time_s"].unique().tolist())
     nodes = sorted(table["node"].unique().tolist())
-    first_row, rows = _first_rows(table)
     snapshot = alt.param(
         name="snapshot",
         value=len(times_s),
         bind=alt.binding_range(min=1, max=len(times_s), step=1, name="Snapshot "),
     )
     node = alt.param(
-        name="node",
-        value=nodes[0],
-        bind=alt.binding_select(options=nodes, labels=[f"node {n}" for n in nodes], name="Prefill node "),
+        name="node", value=nodes[0], bind=alt.binding_select(options=nodes, name="Prefill node ")
     )
     colour = alt.param(
         name="colour",
@@ -43,36 +42,19 @@ def heat(table: pd.DataFrame) -> alt.LayerChart:
         bind=alt.binding_radio(options=[_BY_USES, _BY_AGE], name="Colour "),
     )
     picked = alt.selection_point(name="picked", fields=["block"], on="click", empty=False)
-    most, oldest_s = int(table["uses"].max()), float(table["age_s"].max())
-    now = f"datum.time_s === {times_s}[snapshot - 1]"
-    start = " : ".join(f"datum.tier === '{tier}' ? {row}" for tier, row in first_row.items())
-    base = alt.Chart(table[list(_SHOWN)]).transform_filter(f"{now} && datum.node === node")
+    places = _places(alt.Chart(table[list(_SHOWN)]))
+    shown = places.transform_filter("datum.number === snapshot && datum.node === node")
     cells = (
-        base.transform_calculate(
-            column=f"datum.slot % {_COLUMNS}",
-            row=f"({start} : 0) + floor(datum.slot / {_COLUMNS})",
-        )
-        .transform_calculate(
+        shown.transform_calculate(
             right="datum.column + 0.9",
-            bottom="datum.row + 0.85",
-            heat=f"colour === '{_BY_USES}' ? log(max(datum.uses, 1)) / {_log(most)} : "
-            f"pow(1 - datum.age_s / {max(oldest_s, 1)}, 3)",
+            heat=f"colour === '{_BY_USES}' ? log(max(datum.uses, 1)) / log(max(datum.most, 2)) : "
+            "pow(1 - datum.age_s / max(datum.oldest_s, 1), 3)",
         )
         .mark_rect(cornerRadius=1.5, cursor="pointer")
         .encode(
             alt.X("column:Q", axis=None).scale(domain=[0, _COLUMNS], nice=False),
             alt.X2("right:Q"),
-            alt.Y("row:Q")
-            .title(None)
-            .scale(domain=[0, rows], reverse=True, nice=False)
-            .axis(
-                values=list(first_row.values()),
-                labelExpr=_names(first_row),
-                labelBaseline="top",
-                grid=False,
-                ticks=False,
-            ),
-            alt.Y2("bottom:Q"),
+            _row("row").scale(paddingInner=0.15),
             alt.Color("heat:Q")
             .title("Demand")
             .scale(domain=[0, 0.25, 1], range=list(HEAT), clamp=True, interpolate="rgb")
@@ -93,42 +75,64 @@ def heat(table: pd.DataFrame) -> alt.LayerChart:
         )
         .add_params(picked)
     )
+    # All rows of all times and nodes, so that none moves when these change.
+    every_row = (
+        places.transform_aggregate(cells="count()", groupby=["row"])
+        .mark_text()
+        .encode(_row("row"), text=alt.value(""))
+    )
+    headings = (
+        places.transform_aggregate(cells="count()", groupby=["first", "tier"])
+        .mark_text(align="left", baseline="bottom", dy=6)
+        .encode(_row("first"), alt.Text("tier:N"), x=alt.value(0))
+    )
     clock = (
-        base.transform_aggregate(time_s="min(time_s)", blocks="count()")
+        shown.transform_aggregate(time_s="min(time_s)", blocks="count()", groupby=["last"])
         .transform_calculate(
             label="'after ' + datum.time_s + ' s: ' + datum.blocks + ' blocks on node ' + node",
             middle=f"{_COLUMNS} / 2",
-            below=str(rows),
         )
-        .mark_text(baseline="top", dy=2)
-        .encode(alt.X("middle:Q"), alt.Y("below:Q"), alt.Text("label:N"))
+        .mark_text(dy=4)
+        .encode(alt.X("middle:Q"), _row("last"), alt.Text("label:N"))
     )
     return finish(
-        (cells + clock).add_params(snapshot, node, colour).properties(height=17 * rows),
+        (cells + every_row + headings + clock)
+        .add_params(snapshot, node, colour)
+        .properties(height=alt.Step(_ROW_PX)),
         name="cache-block-heat",
         description=_describe(table, times_s[-1]),
         table=table,
     )
 
 
-def _first_rows(table: pd.DataFrame) -> tuple[dict[str, int], int]:
-    """Where each tier that is used begins, and how many rows there are with a gap between tiers."""
-    first, row = {}, 0
+def _row(field: str) -> alt.Y:
+    return alt.Y(f"{field}:O", axis=None)
+
+
+def _places(chart: alt.Chart) -> alt.Chart:
+    """Where each block is drawn: its column, its row, the row of its tier's name, the last row of all.
+
+    The tiers stand below each other, each below its name; one that is never used takes no rows.
+    Worked out from the data in the page, for whatever rows a figure has.
+    """
+    numbered = chart.transform_window(number="dense_rank()", sort=[alt.SortField("time_s")])
     for tier in TIERS:
-        slots = table.loc[table["tier"] == tier, "slot"]
-        if len(slots):
-            first[tier] = row
-            row += -(-(int(slots.max()) + 1) // _COLUMNS) + 1
-    return first, row
-
-
-def _log(most: int) -> str:
-    return f"log({max(most, 2)})"
-
-
-def _names(first_row: dict[str, int]) -> str:
-    named = " : ".join(f"datum.value === {row} ? '{tier}'" for tier, row in first_row.items())
-    return f"{named} : ''"
+        rows = f"datum.tier === '{tier}' ? floor(datum.slot / {_COLUMNS}) + 2 : 0"
+        numbered = numbered.transform_calculate(**{tier: rows})
+    above = " + ".join(f"(datum.tier === '{lower}' ? {upper} : 0)" for lower, upper in _ABOVE.items())
+    largest = {"uses": "most", "age_s": "oldest_s"} | dict(zip(TIERS, TIERS, strict=True))
+    return (
+        numbered.transform_joinaggregate(
+            [
+                alt.JoinAggregateFieldDef(op="max", field=field, **{"as": name})
+                for field, name in largest.items()
+            ]
+        )
+        .transform_calculate(first=above, last="datum.VRAM + datum.DRAM + datum.SSD")
+        .transform_calculate(
+            column=f"datum.slot % {_COLUMNS}", row=f"datum.first + 1 + floor(datum.slot / {_COLUMNS})"
+        )
+    )
 
 
 def _describe(table: pd.DataFrame, last_s: float) -> str:

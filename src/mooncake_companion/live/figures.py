@@ -10,6 +10,7 @@ from typing import Any
 from mooncake_companion.errors import InputError
 from mooncake_companion.live import (
     cache_capacity,
+    cache_snapshot,
     node_split,
     prefill_scheduling,
     storage_for_compute,
@@ -105,6 +106,21 @@ LIVE: Mapping[str, LiveFigure] = {
         model=cache_capacity.run,
         trace="table_trace",
     ),
+    "cache-block-heat": LiveFigure(
+        params=cache_snapshot.PageParams,
+        shown=(
+            "requests",
+            "prefill_nodes",
+            "vram_blocks",
+            "dram_blocks",
+            "ssd_blocks",
+            "eviction",
+            "kvcache_balancing_threshold",
+        ),
+        model=cache_snapshot.run,
+        asks_requests=False,
+        beside_reported=False,
+    ),
 }
 """Live figures by their id."""
 
@@ -179,8 +195,8 @@ def answer(figure: str, given: str, sliced: str, progress: Progress) -> str:
     Returns
     -------
     str
-        An object with ``rows``, ``description``, ``fixed`` and ``told``; or with ``error`` and, if it
-        is about one parameter, ``field``.
+        An object with ``rows``, ``description``, ``fixed``, ``offered`` and ``told``; or with ``error``
+        and, if it is about one parameter, ``field``.
     """
     try:
         outcome, told = compute(
@@ -190,9 +206,11 @@ def answer(figure: str, given: str, sliced: str, progress: Progress) -> str:
         named = _NAMED.match(str(error))
         return json.dumps({"error": str(error), "field": named[1] if named else ""})
     rows = [{name: _finite(value) for name, value in row.items()} for row in outcome.rows]
-    return json.dumps(
-        {"rows": rows, "description": outcome.description, "fixed": dict(outcome.fixed), "told": told}
-    )
+    controls = {
+        "fixed": dict(outcome.fixed),
+        "offered": {name: list(values) for name, values in outcome.offered.items()},
+    }
+    return json.dumps({"rows": rows, "description": outcome.description, "told": told} | controls)
 
 
 def _finite(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """What a live figure gives back to the page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ class Outcome:
         What the figure shows now, for those who don't see it.
     fixed : mapping
         Controls of the figure, by the name of their Vega parameter, that can have but one value now.
+    offered : mapping
+        What controls of the figure let a reader choose among now, where that is not what it was.
     replayed : int
         Requests that were replayed, where the model chose how many; 0 where the reader did.
     """
@@ -28,4 +30,5 @@ class Outcome:
     rows: list[Row]
     description: str
     fixed: Mapping[str, float | str] = field(default_factory=dict)
+    offered: Mapping[str, Sequence[float | str]] = field(default_factory=dict)
     replayed: int = 0
