@@ -27,6 +27,7 @@ PAGES = {
     "node-split": "book/results.html",
     "cache-policies": "book/tiered-cache.html",
     "cache-block-heat": "book/tiered-cache.html",
+    "cache-byte-flows": "book/tiered-cache.html",
 }
 CHANGED = {
     FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
@@ -35,6 +36,7 @@ CHANGED = {
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
     "cache-policies": {"requests": "150", "other_policy": "belady", "least_capacity_blocks": "17"},
     "cache-block-heat": {"requests": "200", "prefill_nodes": "2", "dram_blocks": "300", "eviction": "lfu"},
+    "cache-byte-flows": {"requests": "100", "input_tokens": "32768", "reused_tokens": "8192"},
 }
 RUN_TIMEOUT_MS = 180_000  # seconds on an idle machine
 MOST_ADDED_BYTES = 6_000

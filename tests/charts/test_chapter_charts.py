@@ -196,23 +196,33 @@ def test_controls_start_at_a_value_that_they_offer(name):
         assert param["value"] in offered
 
 
+def svg(chart):
+    return list(ElementTree.fromstring(vl_convert.vegalite_to_svg(json.dumps(chart.to_dict()))).iter())
+
+
 def test_moves_run_between_their_places_and_side_by_side_where_two_share_them():
-    links = byte_flows.links(flows_table()).head(len(PLACES)).set_index("title")
-    assert (links.loc["Fetch", ["y", "y2"]] == 1).all()
-    assert links.loc["Fetch", "x"] < links.loc["Fetch", "x2"]
-    up, down = links.loc["Prefix load"], links.loc["Store"]
-    assert up["y"] < up["y2"]
-    assert down["y"] > down["y2"]
-    assert up["x"] == up["x2"] < 1 < down["x"] == down["x2"]
-    assert links.loc["Decode load", "x"] == 2
-    assert links["leaves"].tolist() == ["Network", "DRAM", "VRAM", "DRAM"]
-    assert links["path"].eq("on the critical path").tolist() == [False, False, False, True]
+    marks = svg(byte_flows.flows(flows_table()))
+    lines = {}
+    for mark in marks:
+        told = dict(
+            part.split(": ", 1) for part in (mark.get("aria-label") or "").split("; ") if ": " in part
+        )
+        if mark.tag.endswith("line") and "Move" in told:
+            lines[told["Move"]] = told | {"px": float(mark.get("stroke-width"))}
+    assert list(lines) == ["Fetch", "Prefix load", "Store", "Decode load"]
+    at = {move: [float(told[name]) for name in ("x", "y", "x2", "y2")] for move, told in lines.items()}
+    assert at["Fetch"] == pytest.approx([0.2, 1, 0.8, 1])
+    assert at["Prefix load"] == pytest.approx([0.82, 1.2, 0.82, 1.8]), "up, on the left"
+    assert at["Store"] == pytest.approx([1.18, 1.8, 1.18, 1.2]), "down, on the right"
+    assert at["Decode load"] == pytest.approx([2, 1.2, 2, 1.8])
+    assert [told["From"] for told in lines.values()] == ["Network", "DRAM", "VRAM", "DRAM"]
+    assert [told["path"] for told in lines.values()] == 3 * ["hidden"] + ["on the critical path"]
+    assert [told["px"] for told in lines.values()] == pytest.approx([5.5, 11, 16.5, 22]), "bytes"
 
 
-def drawn(table):
+def heat_map(table):
     """The heat map as it is drawn: height of each text, and its cells' corners."""
-    svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(json.dumps(cache_snapshot.heat(table).to_dict())))
-    marks = list(svg.iter())
+    marks = svg(cache_snapshot.heat(table))
     heights = {
         text.text: float(text.get("transform").split(",")[1].rstrip(")")) for text in marks if text.text
     }
@@ -220,16 +230,16 @@ def drawn(table):
 
 
 def test_tiers_lie_below_each_other_in_their_order():
-    heights, cells = drawn(snapshot_table())
+    heights, cells = heat_map(snapshot_table())
     assert heights["VRAM"] < heights["DRAM"] < heights["SSD"] < heights["after 60 s: 35 blocks on node 0"]
     assert len(cells) == len(set(cells)) == 35
 
 
 def test_a_tier_that_is_left_out_takes_no_rows():
     table = snapshot_table()
-    heights, cells = drawn(table[table["tier"] != "VRAM"])
+    heights, cells = heat_map(table[table["tier"] != "VRAM"])
     assert "VRAM" not in heights
-    assert heights["DRAM"] == drawn(table)[0]["VRAM"]
+    assert heights["DRAM"] == heat_map(table)[0]["VRAM"]
     assert len(cells) == 33
 
 
@@ -238,6 +248,6 @@ def test_no_row_moves_with_time_or_node():
     late = table[(table["time_s"] == 60) & (table["node"] == 0) & (table["slot"] < 2)]
     fewer = pd.concat([table[(table["time_s"] == 30) | (table["node"] == 1)], late])
     fewer.attrs = table.attrs
-    heights, cells = drawn(fewer)
+    heights, cells = heat_map(fewer)
     assert len(cells) == len(late)
-    assert {name: heights[name] for name in ("VRAM", "DRAM", "SSD")}.items() <= drawn(table)[0].items()
+    assert {name: heights[name] for name in ("VRAM", "DRAM", "SSD")}.items() <= heat_map(table)[0].items()

@@ -12,6 +12,7 @@ import pytest
 from mooncake_companion import traces
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
+    byte_flows,
     cache_capacity,
     cache_snapshot,
     node_split,
@@ -19,6 +20,7 @@ from mooncake_companion.experiments import (
     storage_for_compute,
     walkthrough,
 )
+from mooncake_companion.live import byte_flows as live_byte_flows
 from mooncake_companion.live.cache_capacity import PolicyParams
 from mooncake_companion.live.figures import LIVE, answer, compute
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
@@ -142,6 +144,52 @@ def test_tiers_without_any_room_are_refused(conversation):
     given = {"vram_blocks": "0", "dram_blocks": "0", "ssd_blocks": "0"}
     with pytest.raises(InputError, match="parameter dram_blocks: 0"):
         compute("cache-block-heat", given, live.slice_of(conversation))
+
+
+def test_bytes_flow_as_in_the_experiment(conversation, monkeypatch):
+    given = {
+        "requests": str(REQUESTS),
+        "input_tokens": "5000",
+        "reused_tokens": "2048",
+        "nic_bytes_per_s": "3e9",
+        "ssd_read_bytes_per_s": "5e9",
+        "cache_tokens_per_node": "20000",
+        "node": "h800",
+        "model": "qwen2.5-72b",
+    }
+    outcome, _ = compute("cache-byte-flows", given, live.slice_of(conversation))
+    monkeypatch.setattr(traces, "load", lambda name: conversation)
+    values = {name: float(value) for name, value in given.items() if name.endswith("_per_s")}
+    values |= {name: int(value) for name, value in given.items() if name.endswith("_tokens")}
+    params = byte_flows.Params(
+        **values, cache_tokens_per_node=20_000, node=given["node"], model=given["model"]
+    )
+    expected = byte_flows.run(params)
+    expected["scenario"] = expected["scenario"].str.replace("Whole trace", f"First {REQUESTS} requests")
+    for row, same in zip(outcome.rows, expected.to_dict("records"), strict=True):
+        assert row.keys() == same.keys()
+        close(row, same)
+    assert outcome.offered["scenario"] == list(expected["scenario"].unique())
+    assert {row["way"] for row in outcome.rows} == set(byte_flows.WAYS)
+    assert {row["critical"] for row in outcome.rows} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"model": "deepseek-v3"}, "parameter model: DeepSeek-V3 does not fit"),
+        ({"node": "a800", "model": "llama3-70b", "reused_tokens": "1"}, "parameter reused_tokens: 1"),
+    ],
+)
+def test_what_no_node_can_hold_is_refused(conversation, given, told):
+    with pytest.raises(InputError, match=told):
+        compute("cache-byte-flows", given, live.slice_of(conversation))
+
+
+def test_a_request_beyond_a_nodes_memory_is_refused(conversation, monkeypatch):
+    monkeypatch.setattr(live_byte_flows.Cluster, "vram_tokens", 9000)
+    with pytest.raises(InputError, match=r"parameter node: .* holds 9,000 tokens .* has 16,386"):
+        compute("cache-byte-flows", {}, live.slice_of(conversation))
 
 
 def test_a_slice_survives_the_way_to_the_page(conversation):

@@ -22,6 +22,7 @@ _LABELS: tuple[tuple[Literal["left", "center", "right"], int, int], ...] = (
 """How a label stands beside its line: alignment, and pixels to the right and down."""
 _WIDEST_PX = 22
 _ASIDE, _CLEAR = 0.18, 0.2
+_PREFILL = NODES.index("Prefill node")
 
 
 def flows(table: pd.DataFrame) -> alt.LayerChart:
@@ -34,12 +35,11 @@ def flows(table: pd.DataFrame) -> alt.LayerChart:
         ``target_tier``, ``bytes`` and ``delay_s`` (means per request), ``critical``,
         ``delayed_share``.
     """
-    drawn = links(table)
     scenarios = list(dict.fromkeys(table["scenario"]))
     scenario = alt.param(
         name="scenario", value=scenarios[0], bind=alt.binding_select(options=scenarios, name="Scenario ")
     )
-    base = alt.Chart(drawn)
+    base = _placed(alt.Chart(table))
     chosen = base.transform_filter("datum.scenario === scenario")
     tooltip = [
         alt.Tooltip("title:N").title("Move"),
@@ -52,9 +52,7 @@ def flows(table: pd.DataFrame) -> alt.LayerChart:
         _y("y"),
         alt.X2("x2:Q"),
         alt.Y2("y2:Q"),
-        alt.Size("gigabytes:Q", legend=None).scale(
-            domain=[0, float(drawn["gigabytes"].max())], range=[0, _WIDEST_PX]
-        ),
+        alt.Size("width:Q", legend=None).scale(domain=[0, 1], range=[0, _WIDEST_PX]),
         alt.Color("leaves:N").title("From").scale(colours(_LEAVES)),
         alt.StrokeDash("path:N")
         .title(None)
@@ -103,40 +101,44 @@ def _y(field: str) -> alt.Y:
     return alt.Y(f"{field}:Q").title(None).scale(domain=[-0.25, 2.25], nice=False)
 
 
-def links(table: pd.DataFrame) -> pd.DataFrame:
-    """Where each move is drawn: from and to which point, with its label and the place it leaves.
+def _placed(chart: alt.Chart) -> alt.Chart:
+    """Where each move is drawn: from and to which point, with its label and the place that it leaves.
 
-    Moves up and down between the same two tiers run side by side.
+    Moves up and down between the same two tiers run side by side. Worked out from the data in the
+    page, for whatever rows a figure has.
     """
-    drawn = pd.DataFrame(
-        {
-            "scenario": table["scenario"],
-            "title": table["title"],
-            "gigabytes": table["bytes"] / 1e9,
-            "delay_ms": 1000 * table["delay_s"],
-            "delayed_share": table["delayed_share"],
-            "path": table["critical"].map({True: _SOLID, False: _DASHED}),
-        }
+    placed = chart.transform_calculate(
+        gigabytes="datum.bytes / 1e9",
+        delay_ms="1000 * datum.delay_s",
+        path=f"datum.critical ? '{_SOLID}' : '{_DASHED}'",
+        **{
+            f"{end}_{axis}": f"indexof({list(names)}, datum.{end}_{what})"
+            for end in ("source", "target")
+            for axis, what, names in (("x", "node", NODES), ("y", "tier", TIERS))
+        },
     )
-    x, x2 = (table[f"{end}_node"].map(NODES.index).astype(float) for end in ("source", "target"))
-    y, y2 = (table[f"{end}_tier"].map(TIERS.index).astype(float) for end in ("source", "target"))
-    across = x != x2
-    aside = (_ASIDE * (y - y2)).where(~across & (x2 == NODES.index("Prefill node")), 0.0)
-    drawn["leaves"] = table["source_tier"].where(~across, "Network")
-    drawn["source_x"], drawn["source_y"], drawn["source_tier"] = x, y, table["source_tier"]
-    drawn["target_x"], drawn["target_y"], drawn["target_tier"] = x2, y2, table["target_tier"]
-    for name, start, end in (("x", x + aside, x2 + aside), ("y", y, y2)):
-        span = end - start
-        drawn[name], drawn[f"{name}2"] = start + _CLEAR * span, end - _CLEAR * span
-        drawn[f"label_{name}"] = (start + end) / 2
-    drawn["align"] = "left"
-    drawn.loc[(aside < 0), "align"] = "right"
-    drawn.loc[across, "align"] = "center"
-    drawn["arrow"] = "↑"
-    drawn.loc[y2 < y, "arrow"] = "↓"
-    drawn.loc[across, "arrow"] = "→"
-    drawn.attrs = table.attrs
-    return drawn
+    placed = placed.transform_joinaggregate(most="max(gigabytes)").transform_calculate(
+        width="datum.gigabytes / datum.most",
+        across="datum.source_x !== datum.target_x",
+        aside=f"datum.source_x === {_PREFILL} && datum.target_x === {_PREFILL}"
+        f" ? {_ASIDE} * (datum.source_y - datum.target_y) : 0",
+    )
+    return placed.transform_calculate(
+        leaves="datum.across ? 'Network' : datum.source_tier",
+        align="datum.across ? 'center' : datum.aside < 0 ? 'right' : 'left'",
+        arrow="datum.across ? '→' : datum.target_y < datum.source_y ? '↓' : '↑'",
+        x=f"datum.aside + {_between('x', _CLEAR)}",
+        x2=f"datum.aside + {_between('x', 1 - _CLEAR)}",
+        y=_between("y", _CLEAR),
+        y2=_between("y", 1 - _CLEAR),
+        label_x=f"datum.aside + {_between('x', 0.5)}",
+        label_y=_between("y", 0.5),
+    )
+
+
+def _between(axis: str, share: float) -> str:
+    """So far on the way from source to target."""
+    return f"(1 - {share}) * datum.source_{axis} + {share} * datum.target_{axis}"
 
 
 def _describe(table: pd.DataFrame) -> str:

@@ -88,7 +88,13 @@ def policies(table: pd.DataFrame) -> alt.LayerChart:
         )
     )
     # No domains: a reader may add a policy.
-    dash = alt.StrokeDash("title:N").title("Modelled").sort(None).scale(range=_DASHES)
+    dash = (
+        alt.StrokeDash("title:N")
+        .title("Modelled")
+        .sort(None)
+        .scale(range=_DASHES)
+        .legend(symbolType="stroke", symbolSize=500)
+    )
     shape = alt.Shape("title:N").title("Reported").sort(None).scale(range=["circle", "square", "triangle"])
     lines = base.transform_filter(alt.datum.origin == MODELLED).mark_line(color=PALETTE["dram"]).encode(dash)
     points = (

@@ -9,6 +9,7 @@ from typing import Any
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.live import (
+    byte_flows,
     cache_capacity,
     cache_snapshot,
     node_split,
@@ -119,6 +120,20 @@ LIVE: Mapping[str, LiveFigure] = {
         ),
         model=cache_snapshot.run,
         asks_requests=False,
+        beside_reported=False,
+    ),
+    "cache-byte-flows": LiveFigure(
+        params=byte_flows.Params,
+        shown=(
+            "input_tokens",
+            "reused_tokens",
+            "nic_bytes_per_s",
+            "ssd_read_bytes_per_s",
+            "cache_tokens_per_node",
+            "node",
+            "model",
+        ),
+        model=byte_flows.run,
         beside_reported=False,
     ),
 }
