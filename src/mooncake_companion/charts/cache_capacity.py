@@ -76,6 +76,8 @@ def policies(table: pd.DataFrame) -> alt.LayerChart:
             .axis(
                 values=[*_CAPACITY_TICKS, _ALL_BLOCKS],
                 labelExpr=f"datum.value === {_ALL_BLOCKS} ? 'all' : format(datum.value, '~s')",
+                labelOverlap="greedy",
+                labelSeparation=4,
                 grid=False,
             ),
             alt.Y("hit_ratio:Q").title("Blocks found in the cache").axis(format="%"),
