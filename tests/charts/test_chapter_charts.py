@@ -243,6 +243,14 @@ def test_a_tier_that_is_left_out_takes_no_rows():
     assert len(cells) == 33
 
 
+def test_the_last_snapshot_is_shown_where_nothing_was_held_at_the_first():
+    table = snapshot_table()
+    spec = cache_snapshot.heat(table).to_dict()
+    (name,) = spec["datasets"]
+    spec["datasets"][name] = [row for row in spec["datasets"][name] if row["time_s"] == 60]
+    assert "after 60 s: 35 blocks on node 0" in vl_convert.vegalite_to_svg(json.dumps(spec))
+
+
 def test_no_row_moves_with_time_or_node():
     table = snapshot_table()
     late = table[(table["time_s"] == 60) & (table["node"] == 0) & (table["slot"] < 2)]

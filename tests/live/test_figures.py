@@ -140,6 +140,15 @@ def test_the_tiers_hold_what_they_hold_in_the_experiment(conversation, monkeypat
     assert outcome.offered == {"node": list(range(nodes))}
 
 
+def test_snapshots_of_a_short_time_stay_apart(conversation):
+    given = {"requests": "4"}
+    with pytest.raises(InputError, match="parameter requests: 4 are too few"):
+        compute("cache-block-heat", given, live.slice_of(conversation))
+    dense = live.slice_of(dataclasses.replace(conversation, arrival_s=np.arange(REQUESTS) / 10))
+    outcome, _ = compute("cache-block-heat", given | {"requests": str(REQUESTS)}, dense)
+    assert len({row["time_s"] for row in outcome.rows}) == 10
+
+
 def test_tiers_without_any_room_are_refused(conversation):
     given = {"vram_blocks": "0", "dram_blocks": "0", "ssd_blocks": "0"}
     with pytest.raises(InputError, match="parameter dram_blocks: 0"):
@@ -178,10 +187,11 @@ def test_bytes_flow_as_in_the_experiment(conversation, monkeypatch):
     ("given", "told"),
     [
         ({"model": "deepseek-v3"}, "parameter model: DeepSeek-V3 does not fit"),
-        ({"node": "a800", "model": "llama3-70b", "reused_tokens": "1"}, "parameter reused_tokens: 1"),
+        ({"node": "h100"}, "parameter ssd_read_bytes_per_s: how fast the SSDs of 8 × NVIDIA H100"),
+        ({"reused_tokens": "1"}, "parameter reused_tokens: 1 is out of range"),
     ],
 )
-def test_what_no_node_can_hold_is_refused(conversation, given, told):
+def test_what_cannot_flow_is_refused_beside_its_field(conversation, given, told):
     with pytest.raises(InputError, match=told):
         compute("cache-byte-flows", given, live.slice_of(conversation))
 

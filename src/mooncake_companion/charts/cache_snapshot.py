@@ -43,7 +43,8 @@ def heat(table: pd.DataFrame) -> alt.LayerChart:
     )
     picked = alt.selection_point(name="picked", fields=["block"], on="click", empty=False)
     places = _places(alt.Chart(table[list(_SHOWN)]))
-    shown = places.transform_filter("datum.number === snapshot && datum.node === node")
+    # Counted from the last one: at the first ones nothing may be held yet.
+    shown = places.transform_filter(f"datum.to_last === {len(times_s)} - snapshot && datum.node === node")
     cells = (
         shown.transform_calculate(
             right="datum.column + 0.9",
@@ -115,7 +116,9 @@ def _places(chart: alt.Chart) -> alt.Chart:
     The tiers stand below each other, each below its name; one that is never used takes no rows.
     Worked out from the data in the page, for whatever rows a figure has.
     """
-    numbered = chart.transform_window(number="dense_rank()", sort=[alt.SortField("time_s")])
+    numbered = chart.transform_window(
+        rank="dense_rank()", sort=[alt.SortField("time_s", order="descending")]
+    ).transform_calculate(to_last="datum.rank - 1")
     for tier in TIERS:
         rows = f"datum.tier === '{tier}' ? floor(datum.slot / {_COLUMNS}) + 2 : 0"
         numbered = numbered.transform_calculate(**{tier: rows})

@@ -81,6 +81,11 @@ class Params:
 
     def __post_init__(self) -> None:
         check(self)
+        node = load_node(self.node)
+        if not (self.ssd_read_bytes_per_s or node.ssd_read_bytes_per_s):
+            raise InputError(
+                f"parameter ssd_read_bytes_per_s: how fast the SSDs of {node.title} read is unknown; give it"
+            )
 
     def cluster(self, prefill_nodes: int, decode_nodes: int = 1, **settings: object) -> Cluster:
         """Nodes of these parameters; caches as in `settings`, else DRAM alone."""

@@ -110,11 +110,19 @@ def snapshots(
     Returns
     -------
     list of dict
-        Columns as of `experiments.cache_snapshot.run`, but for ``copies``.
+        Columns as of `experiments.cache_snapshot.run`, but for ``copies``. Times are in whole seconds,
+        unless snapshots are closer than that.
+
+    Raises
+    ------
+    InputError
+        If so few requests are replayed that nothing is ever held.
     """
     replayed = _replayed(requests, params.arrival_speedup)
     end_s, count = replayed[-1].arrival_s, params.snapshots
-    times_s = [end_s / count * number for number in range(1, count)] + [end_s]
+    step_s = end_s / count
+    times_s = [step_s * number for number in range(1, count)] + [end_s]
+    digits = None if step_s >= 1 else 3
     asked: Counter[int] = Counter()
     arrived, taken = iter(replayed), itertools.count(1)
     slots = _Slots()
@@ -133,7 +141,7 @@ def snapshots(
                     use = cache.last_use(block)
                     rows.append(
                         {
-                            "time_s": round(now_s),
+                            "time_s": round(now_s, digits),
                             "node": node,
                             "tier": tier.name,
                             "slot": slot,
@@ -154,6 +162,10 @@ def snapshots(
         probe_s=times_s,
         probe=probe,
     )
+    if not rows:
+        raise InputError(
+            f"parameter requests: {len(requests)} are too few; nothing is held before the last comes"
+        )
     return rows
 
 
