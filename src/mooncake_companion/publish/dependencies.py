@@ -128,13 +128,14 @@ def _uses(tree: ast.Module, folder: Path, package: Path) -> _Uses:
                 found.modules.update(_everything(folder))
             case ast.Call(func=ast.Name(name), args=arguments) if name in _READERS:
                 found.data.add(_data(arguments, tree))
-    if packages:
-        found.modules.update(_reached(nodes, packages, package))
+    found.modules.update(_reached(nodes, packages, package))
     return found
 
 
 def _reached(nodes: list[ast.AST], packages: dict[str, Path], package: Path) -> Iterator[Path]:
     """Modules reached as attributes of packages, such as ``charts.overload``."""
+    if not packages:
+        return
     exact = set()
     for node in nodes:
         match node:
