@@ -6,6 +6,7 @@ declaration through `describe`.
 """
 
 import dataclasses
+import re
 import sys
 import typing
 from collections.abc import Mapping
@@ -53,11 +54,11 @@ class Parameter:
         if self.choices:
             return " | ".join(self.choices)
         if self.low is not None and self.high is not None:
-            return f"{self.low:g} to {self.high:g}"
+            return f"{_short(self.low)} to {_short(self.high)}"
         if self.low is not None:
-            return f"at least {self.low:g}"
+            return f"at least {_short(self.low)}"
         if self.high is not None:
-            return f"at most {self.high:g}"
+            return f"at most {_short(self.high)}"
         return "true | false" if self.type is bool else "any"
 
     def parse(self, text: str) -> Value:
@@ -109,6 +110,10 @@ class Parameter:
 
     def _expected(self) -> str:
         return f"expected {self.range}{' ' + self.unit if self.unit else ''}, for example {self.default!r}"
+
+
+def _short(number: float) -> str:
+    return re.sub(r"e\+0*", "e", f"{number:g}")
 
 
 def _told(value: Any) -> str:

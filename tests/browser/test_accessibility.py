@@ -1,11 +1,16 @@
 """WCAG 2.2 AA: axe finds nothing on any page, and what axe cannot see into, the figures, is measured."""
 
 import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import expect
 from tests.browser.test_every_page import CHECKOUT, PAGES, from_a_file
+from tests.publish.conftest import little, little_root  # noqa: F401 (fixtures)
+
+from mooncake_companion.publish.rerun import rerun
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -49,6 +54,19 @@ def test_axe_finds_nothing_in_light_and_in_dark(open_page, path):
     drawn(page)
     page.wait_for_timeout(300)  # the theme fades from one to the other
     assert page.evaluate(AXE, [TAGS, OF_COLOURS, ALIKE, False]) == []
+
+
+def test_axe_finds_nothing_on_the_page_of_a_rerun(chromium, little_root, little, tmp_path):  # noqa: F811
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:  # this one has an event loop
+        done = apart.submit(rerun, little_root, little, {"points": 5}, tmp_path / "run").result()
+    page = chromium.new_page(color_scheme="light")
+    page.goto(done.page.as_uri())
+    drawn(page)
+    page.locator("details.companion-data summary").click()
+    expect(page.locator("details.companion-data tbody tr")).to_have_count(5)
+    page.evaluate(AXE_SCRIPT)
+    assert page.evaluate(AXE, [TAGS, OF_COLOURS, ALIKE, True]) == []
+    page.close()
 
 
 # --- what axe cannot see into: the figures ---------------------------------------------------------

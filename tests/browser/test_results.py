@@ -58,13 +58,13 @@ def test_mooncakes_capacity_at_100_ms_is_the_highest_on_every_workload(open_figu
         assert max(shares, key=shares.get) == "Mooncake"
 
 
-def test_the_workload_moves_the_distribution_and_the_legend_singles_out(open_figure):
+def test_the_workload_moves_the_distribution_and_a_system_is_singled_out(open_figure):
     figure = open_figure("tbt-distribution")
     line = figure.locator("path[aria-roledescription='line mark']").first
     before = line.get_attribute("d")
     figure.get_by_label("Workload", exact=True).select_option(label="Synthetic")
     expect(line).not_to_have_attribute("d", before)
-    figure.locator("g.role-legend-label text", has_text="vLLM Prefix Caching").first.click()
+    figure.get_by_label("Show", exact=True).select_option(label="vLLM Prefix Caching")
     pale = figure.locator("path[aria-roledescription='line mark'][opacity='0.1']")
     expect(pale).to_have_count(3)
 

@@ -47,6 +47,7 @@ def released(request):
 def test_finer_blocks_keep_prompts_and_share_no_less(released, block_tokens):
     trace = released.head(200)
     fine = with_block_tokens(trace, block_tokens)
+    assert dataclasses.replace(fine) == fine, "its columns fit together"
     np.testing.assert_array_equal(fine.input_tokens, trace.input_tokens)
     coarse_tokens = traces.infinite_cache_leading_hits(trace) * trace.block_tokens
     fine_tokens = traces.infinite_cache_leading_hits(fine) * block_tokens
@@ -122,6 +123,7 @@ def test_figure_6_of_the_report_contradicts_its_table_1():
 def test_all_workloads_together_share_nothing_between_them():
     one = small()
     both = cache_capacity.together([one, dataclasses.replace(one, arrival_s=one.arrival_s + 1)])
+    assert dataclasses.replace(both) == both, "its columns fit together"
     assert (np.diff(both.arrival_s) >= 0).all()
     ratio = traces.infinite_cache_hit_ratio
     assert ratio(both) == pytest.approx(ratio(one))

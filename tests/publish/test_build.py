@@ -131,11 +131,17 @@ def test_a_changed_script_reaches_the_pages_without_running_a_chapter(little_roo
     page = build_book(little_root, quiet=True).parent / "book" / "little.html"
     script = little_root / "book" / "_static" / "js" / "tables.js"
     before = page.read_text("utf-8")
+    image = page.parents[1] / "figures" / "little-line.svg"
+    drawn = image.read_bytes()
+    image.write_text("as an earlier version drew it")
+    build_book(little_root, quiet=True)
+    assert image.read_bytes() != drawn  # nothing changed
     script.write_text("/* another */")
     os.utime(script, (page.stat().st_mtime + 5,) * 2)
     build_book(little_root, quiet=True)
     assert (page.parents[1] / "_static" / "js" / "tables.js").read_text("utf-8") == "/* another */"
     assert page.read_text("utf-8") != before  # names the script with its checksum
+    assert image.read_bytes() == drawn
     assert executions(little_root) == 1
 
 

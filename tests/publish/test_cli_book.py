@@ -5,6 +5,7 @@ from click.testing import CliRunner
 
 from mooncake_companion.cli import companion
 from mooncake_companion.errors import InputError
+from mooncake_companion.publish.build import building
 from mooncake_companion.publish.chapters import find_chapter
 
 
@@ -63,5 +64,10 @@ def test_caches_are_shown_and_removed_only_when_wanted(little_root, tmp_path, mo
     ]
     assert run("cache", "clear", *root, input="n\n").exit_code == 1
     assert built.exists()
+    with building(little_root):  # the lock is this very process's, and held all the same
+        refused = run("cache", "clear", "book", "--yes", *root)
+        assert refused.exit_code == 1
+        assert "another build is under way" in str(refused.exception)
+        assert built.exists()
     assert run("cache", "clear", "book", "--yes", *root).exit_code == 0
     assert (built.exists(), traces.exists()) == (False, True)

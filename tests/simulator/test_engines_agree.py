@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from mooncake_companion import traces
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.simulator import Admission, Batching, Routing, simulate
+from mooncake_companion.simulator.reference import replay
+from mooncake_companion.simulator.serving_path import replica_counts, requests_of
 from mooncake_companion.traces import Trace
 from tests.simulator.small import (
     cluster,
@@ -64,6 +66,30 @@ test_on_thousands_of_coupled_clusters = pytest.mark.slow(
 @settings(max_examples=300)
 def test_with_the_fitted_constants(trace, setting, seed):
     assert_equal(trace, cluster(**setting, calibration=load_calibration()), seed)
+
+
+@given(
+    small_traces() | small_conversations(),
+    small_settings,
+    st.lists(st.floats(0, 100), max_size=5).map(sorted),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=300)
+def test_replicas_are_counted_at_the_same_instants(trace, setting, times_s, seed):
+    nodes = cluster(**{**setting, "return_answers": False})
+    times_s = sorted([*times_s, *trace.arrival_s[:3]])  # an instant at which something happens, too
+    blocks = np.unique(trace.block_ids)
+    expected = []
+    replay(
+        requests_of(trace),
+        nodes,
+        block_tokens=trace.block_tokens,
+        draws=np.random.default_rng(seed).random(len(trace)).tolist(),
+        probe_s=times_s,
+        probe=lambda _now_s, caches: expected.append([caches.holders(block).bit_count() for block in blocks]),
+    )
+    counts = replica_counts(trace, nodes, blocks, np.array(times_s), rng=np.random.default_rng(seed))
+    np.testing.assert_array_equal(counts, np.array(expected).reshape(counts.shape))
 
 
 @pytest.mark.parametrize("streaming", [True, False])

@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, dashes, finish
+from mooncake_companion.charts.theme import PALETTE, colours, dashes, finish, singled_out
 from mooncake_companion.charts.workloads import TITLE_OF, in_order, title
 
 SYSTEMS = {
@@ -30,7 +30,7 @@ def tbt(table: pd.DataFrame) -> alt.LayerChart:
     table : DataFrame
         ``origin`` ("modelled" or "reported"), ``workload``, ``system``, ``tbt_s``, ``share``.
     """
-    chosen = alt.selection_point(name="tbt_system", fields=["system"], bind="legend")
+    menu, opacity = singled_out("tbt_system", "system", SYSTEMS)
     base = (
         alt.Chart(table)
         .transform_filter("datum.workload == tbt_workload")
@@ -55,15 +55,15 @@ def tbt(table: pd.DataFrame) -> alt.LayerChart:
         .encode(
             alt.Color("system:N", legend=LINES).scale(colours(SYSTEMS)),
             alt.StrokeDash("system:N", legend=LINES).scale(dashes(SYSTEMS)),
-            opacity=alt.condition(chosen, alt.value(1), alt.value(0.1)),
+            opacity=opacity,
         )
     )
     reported = (
         base.transform_filter("datum.origin == 'reported'")
         .mark_point(color=PALETTE["reported"], filled=True, size=36, clip=True)
-        .encode(_shape(), opacity=alt.condition(chosen, alt.value(1), alt.value(0.1)))
+        .encode(_shape(), opacity=opacity)
     )
-    chart = (modelled.add_params(chosen) + reported).add_params(_workload_menu(table, "tbt_workload"))
+    chart = (modelled + reported).add_params(_workload_menu(table, "tbt_workload"), menu)
     chart = chart.resolve_legend(shape="independent")
     return finish(
         chart.properties(height=320), name="tbt-distribution", description=_describe_tbt(table), table=table

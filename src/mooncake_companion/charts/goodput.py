@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from mooncake_companion.charts.theme import PALETTE, colours, finish
+from mooncake_companion.charts.theme import PALETTE, colours, finish, singled_out
 from mooncake_companion.charts.workloads import in_order, title
 
 SYSTEMS = {
@@ -79,7 +79,7 @@ def under_load(
 
 
 def _goodput(here: alt.Chart) -> alt.LayerChart:
-    singled = alt.selection_point(name="goodput_legend", fields=["system"], bind="legend")
+    menu, opacity = singled_out("goodput_shown", "system", SYSTEMS)
     base = here.transform_joinaggregate(top="max(goodput_requests_per_s)").encode(
         alt.X("offered_requests_per_s:Q").title("Offered (requests/s)").scale(nice=False),
         alt.Y("goodput_requests_per_s:Q").title("Goodput (requests/s)"),
@@ -101,9 +101,9 @@ def _goodput(here: alt.Chart) -> alt.LayerChart:
             alt.StrokeDash("system:N", legend=_LINES).scale(
                 domain=list(SYSTEMS), range=[dash for _, dash, _ in SYSTEMS.values()]
             ),
-            opacity=alt.condition(singled, alt.value(1), alt.value(0.1)),
+            opacity=opacity,
         )
-        .add_params(singled)
+        .add_params(menu)
     )
     served = (
         base.transform_filter("datum.origin == 'modelled' && datum.system == 'Mooncake'")
@@ -118,7 +118,7 @@ def _goodput(here: alt.Chart) -> alt.LayerChart:
             alt.Shape("system:N", legend=_MARKS).scale(
                 domain=list(REPORTED), range=[SYSTEMS[system][2] for system in REPORTED]
             ),
-            opacity=alt.condition(singled, alt.value(1), alt.value(0.1)),
+            opacity=opacity,
         )
     )
     chart: alt.LayerChart = (served + lines + reported).properties(width=560, height=280)

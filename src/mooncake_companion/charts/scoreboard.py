@@ -4,7 +4,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from mooncake_companion.charts.theme import colours, finish
+from mooncake_companion.charts.theme import colours, finish, singled_out
 
 ROLES = ("prediction", "blind", "calibration")
 """Roles of rows that are modelled, the weightiest first."""
@@ -111,16 +111,16 @@ def _drawable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _dots(shown: pd.DataFrame) -> alt.Chart:
-    """Marks coloured and shaped by role, that hide when their role is switched off in the legend."""
+    """Marks coloured and shaped by role; those of one role can be looked at alone."""
     roles = [role for role in ROLES if role in set(shown["role"])]
-    chosen = alt.selection_point(name="role", fields=["role"], bind="legend", toggle="true")
+    menu, opacity = singled_out("role", "role", roles, shown=0.85, dimmed=0.06)
     return (
         alt.Chart(shown)
         .mark_point(filled=True, size=55)
         .encode(
             alt.Color("role:N").scale(colours({role: role for role in roles})).title(None),
             alt.Shape("role:N").scale(domain=roles, range=[_SHAPES[role] for role in roles]).title(None),
-            opacity=alt.condition(chosen, alt.value(0.85), alt.value(0.06)),
+            opacity=opacity,
             tooltip=[
                 alt.Tooltip("where:N").title("Where"),
                 alt.Tooltip("quantity:N").title("Quantity"),
@@ -134,5 +134,5 @@ def _dots(shown: pd.DataFrame) -> alt.Chart:
                 alt.Tooltip("id:N").title("Id"),
             ],
         )
-        .add_params(chosen)
+        .add_params(menu)
     )

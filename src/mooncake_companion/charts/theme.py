@@ -114,6 +114,23 @@ def shapes(names: Iterable[str]) -> alt.Scale:
     return alt.Scale(domain=(there := list(names)), range=SHAPES[: len(there)])
 
 
+def singled_out(
+    name: str,
+    field: str,
+    values: Iterable[str],
+    *,
+    shown: float = 1,
+    dimmed: float = 0.1,
+) -> tuple[alt.Parameter, Any]:
+    """A menu that leaves one value of a field alone or shows all, and the opacity that follows it.
+
+    A legend could be clicked for it, but has nothing that a keyboard reaches.
+    """
+    menu = alt.param(name=name, value="all", bind=alt.binding_select(options=["all", *values], name="Show "))
+    chosen = f"{name} == 'all' || {name} == datum.{field}"
+    return menu, alt.condition(chosen, alt.value(shown), alt.value(dimmed))
+
+
 def opacity_key(table: pd.DataFrame, *encodings: Any, color: str = "#808080") -> alt.Chart:
     """A layer without marks that has the legend of an opacity: Vega-Lite makes none for that of a fill."""
     chart: alt.Chart = alt.Chart(table).transform_filter("false").mark_bar(color=color).encode(*encodings)

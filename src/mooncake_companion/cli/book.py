@@ -218,13 +218,13 @@ def cache_clear(names: tuple[str, ...], yes: bool, root: Path | None) -> None:
     """Remove the caches, or only those named; all in them can be made or downloaded again."""
     from mooncake_companion.publish.cache import clear
 
-    chosen = [folder for name, folder in _cache_folders(root).items() if not names or name in names]
-    there = [folder for folder in chosen if folder.exists()]
+    chosen = {name: folder for name, folder in _cache_folders(root).items() if not names or name in names}
+    there = {name: folder for name, folder in chosen.items() if folder.exists()}
     if not there:
         click.echo("nothing to remove")
         return
     if not yes:
-        click.confirm("Remove " + " and ".join(map(str, there)) + "?", abort=True)
+        click.confirm("Remove " + " and ".join(map(str, there.values())) + "?", abort=True)
     click.echo("\n".join(f"removed {folder}" for folder in clear(there)))
 
 

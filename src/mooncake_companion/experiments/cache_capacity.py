@@ -131,10 +131,13 @@ def lru_hit_ratios(trace: Trace, capacities_tokens: np.ndarray) -> np.ndarray:
         Tokens in blocks that were held, a last and partial block by its own tokens.
     """
     distances = reuse_distances(trace.block_ids)
-    tokens = tokens_of_entries(trace)
-    again = distances >= 0
-    saved = np.bincount(distances[again], weights=tokens[again])
-    by_blocks = np.concatenate(([0.0], np.cumsum(saved)))
+    at_last = distances[trace.block_offsets[1:] - 1]
+    room_in_last = np.diff(trace.block_offsets) * trace.block_tokens - trace.input_tokens
+    distances += 1  # a first use now has 0
+    hits = np.bincount(distances)[1:]
+    again = at_last >= 0
+    unfilled = np.bincount(at_last[again], weights=room_in_last[again], minlength=len(hits))
+    by_blocks = np.concatenate(([0.0], np.cumsum(hits * trace.block_tokens - unfilled)))
     blocks = np.minimum(np.asarray(capacities_tokens) // trace.block_tokens, len(by_blocks) - 1)
     return np.asarray(by_blocks[blocks.astype(np.int64)] / trace.input_tokens.sum())
 
@@ -349,12 +352,11 @@ def together(parts: list[Trace]) -> Trace:
         for part, first_id in zip(parts, first_ids, strict=True)
         for request in range(len(part))
     ]
-    return Trace(
+    return parts[0].derived(
         name="all",
         origin=parts[0].origin if len({part.origin for part in parts}) == 1 else "standin",
         source="; ".join(part.source for part in parts),
         sha256=", ".join(part.sha256 for part in parts),
-        block_tokens=parts[0].block_tokens,
         arrival_s=arrival_s[order],
         input_tokens=np.concatenate([part.input_tokens for part in parts])[order],
         output_tokens=np.concatenate([part.output_tokens for part in parts])[order],

@@ -20,9 +20,7 @@ from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import Cluster
-from mooncake_companion.simulator.cache_tiers import CachePool
-from mooncake_companion.simulator.reference import replay
-from mooncake_companion.simulator.serving_path import requests_of
+from mooncake_companion.simulator.serving_path import replica_counts
 from mooncake_companion.traces import Trace
 from mooncake_companion.traces.finer_blocks import with_block_tokens
 
@@ -135,24 +133,11 @@ def replicas(params: Params, trace: Trace) -> tuple[np.ndarray, dict[int, np.nda
     counts : dict of array of int64, shape (samples, blocks of this rank)
         By rank; ranks that the trace has no block for are left out.
     """
-    keys = {rank: blocks.tolist() for rank, blocks in _keys_by_rank(trace).items()}
     times_s = params.sample_s * np.arange(int(trace.arrival_s[-1] // params.sample_s) + 1)
-    counts: dict[int, list[list[int]]] = {rank: [] for rank in keys}
-
-    def probe(now_s: float, caches: CachePool) -> None:
-        del now_s
-        for rank, blocks in keys.items():
-            counts[rank].append([caches.holders(block).bit_count() for block in blocks])
-
-    replay(
-        requests_of(trace),
-        params.cluster(),
-        block_tokens=trace.block_tokens,
-        draws=[0.0] * len(trace),
-        probe_s=times_s.tolist(),
-        probe=probe,
-    )
-    return times_s, {rank: np.array(rows) for rank, rows in counts.items()}
+    keys = _keys_by_rank(trace)
+    counts = replica_counts(trace, params.cluster(), np.concatenate(list(keys.values())), times_s)
+    ends = np.cumsum([len(blocks) for blocks in keys.values()])
+    return times_s, dict(zip(keys, np.split(counts, ends[:-1], axis=1), strict=True))
 
 
 def _keys_by_rank(trace: Trace) -> dict[int, np.ndarray]:

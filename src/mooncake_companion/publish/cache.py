@@ -1,9 +1,12 @@
 """What is kept between builds, where it lies, and how to be rid of it."""
 
 import shutil
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 from mooncake_companion.datafiles import cache_path
+from mooncake_companion.publish.build import building
 
 
 def cache_folders(root: Path | None) -> dict[str, Path]:
@@ -18,9 +21,16 @@ def cache_folders(root: Path | None) -> dict[str, Path]:
     return {**built, **{name: cache_path(name) for name in ("traces", "compiled", "scoreboard")}}
 
 
-def clear(folders: list[Path]) -> list[Path]:
-    """Remove folders; returns those that were there."""
-    there = [folder for folder in folders if folder.exists()]
-    for folder in there:
-        shutil.rmtree(folder)
-    return there
+def clear(folders: Mapping[str, Path]) -> list[Path]:
+    """Remove folders, as `cache_folders` names them; returns those that were there.
+
+    Raises
+    ------
+    CompanionError
+        If a build is under way in the book's; nothing of it is removed then.
+    """
+    there = {name: folder for name, folder in folders.items() if folder.exists()}
+    for name, folder in there.items():
+        with building(folder.parent) if name == "book" else nullcontext():
+            shutil.rmtree(folder)
+    return list(there.values())

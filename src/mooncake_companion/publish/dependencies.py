@@ -110,7 +110,8 @@ def _module_uses(module: Path, package: Path, _changed: int) -> _Uses:
 def _uses(tree: ast.Module, folder: Path, package: Path) -> _Uses:
     found = _Uses()
     packages: dict[str, Path] = {}  # names that stand for packages of ours, to be resolved by attribute
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    for node in nodes:
         match node:
             case ast.ImportFrom(module=str(name), level=0) if name.split(".")[0] == PACKAGE:
                 home = package.joinpath(*name.split(".")[1:])
@@ -127,19 +128,21 @@ def _uses(tree: ast.Module, folder: Path, package: Path) -> _Uses:
                 found.modules.update(_everything(folder))
             case ast.Call(func=ast.Name(name), args=arguments) if name in _READERS:
                 found.data.add(_data(arguments, tree))
-    found.modules.update(_reached(tree, packages, package))
+    found.modules.update(_reached(nodes, packages, package))
     return found
 
 
-def _reached(tree: ast.Module, packages: dict[str, Path], package: Path) -> Iterator[Path]:
+def _reached(nodes: list[ast.AST], packages: dict[str, Path], package: Path) -> Iterator[Path]:
     """Modules reached as attributes of packages, such as ``charts.overload``."""
+    if not packages:
+        return
     exact = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Attribute(value=ast.Name(id=name) as value, attr=attribute) if name in packages:
                 exact.add(id(value))
                 yield from _homes(packages[name], attribute, package)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and node.id in packages and id(node) not in exact:
             yield from _everything(packages[node.id])  # passed on whole
 

@@ -211,18 +211,23 @@ def _skip(_translator: Any, _node: nodes.Element) -> None:
 
 
 def write_downloads(app: Sphinx, exception: Exception | None) -> None:
-    """Write the files of every figure that changed, and remove those of figures that are gone."""
+    """Write the files of every figure that changed, and remove those of figures that are gone.
+
+    All are written if what draws them may have changed.
+    """
     if exception or app.builder.format != "html":
         return
     folder = Path(app.outdir, "figures")
     folder.mkdir(exist_ok=True)
     known = _figures(app.env)
+    anew = _kept(app.env, "companion_look").get("anew", True)
     for file in folder.iterdir():
         if file.name.partition(".")[0] not in known:
             file.unlink()
     for name, figure in sorted(known.items()):
         specification = folder / f"{name}.json"
-        if not specification.exists() or specification.read_text("utf-8") != figures.to_json(figure["spec"]):
+        written = not anew and specification.exists()
+        if not written or specification.read_text("utf-8") != figures.to_json(figure["spec"]):
             figures.write_figure(figure["spec"], folder)
     if app.config.companion_live:
         live.write_files(app, {name: figure["spec"] for name, figure in known.items()})
@@ -353,9 +358,10 @@ def all_or_none(app: Sphinx, env: BuildEnvironment) -> list[str]:
     Sphinx would lose that page's index entries from the search.
     """
     kept = _kept(env, "companion_look")
-    look = content_hash(Path(app.confdir), _LOOK)
-    same = kept.get("pages") == sorted(env.found_docs) and kept.get("look") == look and not kept["reads"]
-    kept |= {"look": look, "pages": sorted(env.found_docs)}
+    look = content_hash(Path(app.confdir), _LOOK, f"vl-convert {metadata.version('vl-convert-python')}")
+    anew = kept.get("look") != look
+    same = kept.get("pages") == sorted(env.found_docs) and not anew and not kept["reads"]
+    kept |= {"look": look, "anew": anew, "pages": sorted(env.found_docs)}
     return [] if same else kept["pages"]
 
 

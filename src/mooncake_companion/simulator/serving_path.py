@@ -1,7 +1,7 @@
 """From a trace and a cluster to a `Result`: the one call that everything above uses."""
 
 from collections.abc import Collection, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -130,6 +130,51 @@ def decisions(
     return Decisions(pd.DataFrame(prefill), pd.DataFrame(decode))
 
 
+def replica_counts(
+    trace: Trace,
+    cluster: Cluster,
+    block_ids: np.ndarray,
+    times_s: np.ndarray,
+    *,
+    rng: np.random.Generator | None = None,
+) -> np.ndarray:
+    """How many nodes hold each of some blocks, at some times.
+
+    Parameters
+    ----------
+    trace : Trace
+    cluster : Cluster
+    block_ids : array of int64, shape (blocks,)
+        Among those of the trace.
+    times_s : array of float64, shape (times,)
+        In ascending order; what happens at an instant is done when it is looked at.
+    rng : numpy.random.Generator, optional
+        As for `simulate`.
+
+    Returns
+    -------
+    array of int64, shape (times, blocks)
+
+    Raises
+    ------
+    InputError
+        As `simulate`.
+    """
+    from mooncake_companion.simulator.fast import caches
+
+    _check_fit(trace, cluster)
+    known, places = np.unique(trace.block_ids, return_index=True)
+    asked_at = places[np.searchsorted(known, block_ids)]
+    counts = np.zeros((len(times_s), len(block_ids)), np.int64)
+    rows = iter(counts)
+
+    def probe(kept: caches.Caches, ids: np.ndarray) -> None:
+        caches.count_holders(kept, ids[asked_at], next(rows))
+
+    _fast(trace, cluster, _draws(trace, cluster, rng), probe_s=times_s.tolist(), probe=probe)
+    return counts
+
+
 def _draws(trace: Trace, cluster: Cluster, rng: np.random.Generator | None) -> np.ndarray:
     if cluster.routing is Routing.RANDOM and rng is None:
         raise InputError("random routing needs rng, a numpy.random.Generator")
@@ -229,6 +274,13 @@ def _bytes_by_link(sent_bytes: Sequence[int] | np.ndarray, cluster: Cluster) -> 
 
 
 def _by_fast(trace: Trace, cluster: Cluster, draws: np.ndarray) -> Result:
+    return _result_of(trace, *_fast(trace, cluster, draws))
+
+
+def _fast(
+    trace: Trace, cluster: Cluster, draws: np.ndarray, **probing: Any
+) -> tuple[np.ndarray, dict[str, int]]:
+    """The engine's records and counters; it may be probed on the way."""
     from mooncake_companion.simulator.fast import engine  # Numba takes a while to import
 
     columns, ids = _columns(trace) | {"draw": draws}, trace.block_ids
@@ -238,8 +290,8 @@ def _by_fast(trace: Trace, cluster: Cluster, draws: np.ndarray) -> Result:
         columns["first_answer"] = np.where(np.diff(answers.block_offsets) > 0, first, -1)
         ids = np.concatenate((ids, answers.block_ids))
     requests = engine.new_requests(columns)
-    counters, sent_bytes = engine.replay(cluster, trace.block_tokens, requests, _dense(ids))
-    return _result_of(trace, requests, counters | _bytes_by_link(sent_bytes, cluster))
+    counters, sent_bytes = engine.replay(cluster, trace.block_tokens, requests, _dense(ids), **probing)
+    return requests, counters | _bytes_by_link(sent_bytes, cluster)
 
 
 def _coupled_by_fast(trace: Trace, cluster: CoupledCluster) -> Result:

@@ -66,15 +66,10 @@ def with_block_tokens(trace: Trace, block_tokens: int) -> Trace:
     shared = position < (shared_tokens // block_tokens)[:, None]
     fine = np.where(shared, like[:, None], np.arange(len(known))[:, None]) * per_block + position
     counts = -(-tokens // block_tokens)
-    return Trace(
+    return trace.derived(
         name=f"{trace.name}-blocks-{block_tokens}",
-        origin=trace.origin,
         source=f"{trace.source}, in blocks of {block_tokens} tokens",
-        sha256=trace.sha256,
         block_tokens=block_tokens,
-        arrival_s=trace.arrival_s,
-        input_tokens=trace.input_tokens,
-        output_tokens=trace.output_tokens,
         block_ids=_renumbered(fine[labels][position < counts[:, None]], len(known) * per_block),
         block_offsets=np.concatenate(([0], np.cumsum(-(-trace.input_tokens // block_tokens)))),
     )

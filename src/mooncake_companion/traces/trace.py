@@ -80,9 +80,7 @@ class Trace:
 
     def __post_init__(self) -> None:
         for column, dtype in _COLUMNS.items():
-            values: npt.NDArray[Any] = np.array(getattr(self, column), dtype=dtype)
-            values.flags.writeable = False
-            object.__setattr__(self, column, values)
+            _set(self, column, np.array(getattr(self, column), dtype=dtype))
         _check(self)
 
     def __len__(self) -> int:
@@ -137,6 +135,18 @@ class Trace:
             block_offsets=self.block_offsets[: requests + 1],
         )
 
+    def derived(self, **fields: Any) -> "Trace":
+        """`dataclasses.replace` for columns that fit together by how they were made of checked ones.
+
+        They are neither copied nor looked at, which takes longer than to split millions of blocks.
+        """
+        made = object.__new__(Trace)
+        for field in dataclasses.fields(Trace):
+            value = fields.get(field.name, getattr(self, field.name))
+            dtype = _COLUMNS.get(field.name)
+            _set(made, field.name, np.asarray(value, dtype) if dtype else value)
+        return made
+
     @staticmethod
     def from_requests(
         requests: Iterable[tuple[float, int, int, Sequence[int]]],
@@ -165,6 +175,12 @@ class Trace:
             block_ids=[i for blocks in ids for i in blocks],
             block_offsets=np.cumsum([0, *map(len, ids)]),
         )
+
+
+def _set(trace: Trace, field: str, value: Any) -> None:
+    if field in _COLUMNS:
+        value.flags.writeable = False
+    object.__setattr__(trace, field, value)
 
 
 def _rebuild(fields: dict[str, Any]) -> Trace:

@@ -111,6 +111,18 @@ def find(caches, node, block):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def count_holders(caches, blocks, counts):  # type: ignore[no-untyped-def]
+    """Note in `counts` how many nodes hold each of the blocks."""
+    entries = caches.shelves.entries
+    for place in range(len(blocks)):
+        entry, found = np.int64(caches.holder[blocks[place]]), 0
+        while entry >= 0:
+            found += 1
+            entry = np.int64(entries[entry].next_holder)
+        counts[place] = found
+
+
+@compiled
 def leading_hits(caches, blocks, first, last, nodes):  # type: ignore[no-untyped-def]
     """For each node, what it holds of the blocks from `first` on without a gap; see `cache_tiers.Held`.
 

@@ -1,5 +1,6 @@
 """The fast engine's loop; each step is the twin of one of `reference`, named alike."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,7 +198,13 @@ def new_requests(columns: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def replay(
-    cluster: Cluster, block_tokens: int, requests: np.ndarray, block_ids: np.ndarray
+    cluster: Cluster,
+    block_tokens: int,
+    requests: np.ndarray,
+    block_ids: np.ndarray,
+    *,
+    probe_s: Sequence[float] = (),
+    probe: Callable[[kv.Caches, np.ndarray], None] = lambda _caches, _block_ids: None,
 ) -> tuple[dict[str, int], np.ndarray]:
     """Send a trace through a cluster and note in `requests` what becomes of them.
 
@@ -209,6 +216,10 @@ def replay(
     block_ids : array of int64
         Those of the prompts, and of answers that return. They count up from 0, so that an array over
         all ids is small.
+    probe_s : sequence of float
+        Times, in ascending order, at which `probe` is shown the caches, after all else of that instant.
+    probe : callable
+        Given the caches and `block_ids`, as they have them.
 
     Returns
     -------
@@ -228,10 +239,13 @@ def replay(
     links = link_capacities(widths, cluster.network_bytes_per_s, cluster.node.host_to_device_bytes_per_s)
     flows = transfers.new_flows(64, len(requests) * _TRANSFERS, links)
     events = heap.new_events(4 * len(widths) + 64)
-    while not _run(world, events, decoders, flows):
-        decoders = batches.with_room(decoders)
-        events = heap.with_room(events, _pushes_at_once(decoders, flows))
-        flows = transfers.with_room(flows)
+    for until_s in (*probe_s, np.inf):
+        while not _run(world, events, decoders, flows, until_s):
+            decoders = batches.with_room(decoders)
+            events = heap.with_room(events, _pushes_at_once(decoders, flows))
+            flows = transfers.with_room(flows)
+        if until_s < np.inf:
+            probe(world.caches, world.blocks)
     counters = {
         **kv.counters(world.caches),
         "decode_steps": int(decoders.nodes["step"].sum()),
@@ -310,8 +324,8 @@ def _setting(cluster: Cluster, block_tokens: int) -> np.ndarray:
 
 
 @compiled
-def _run(world, events, decoders, flows):  # type: ignore[no-untyped-def]
-    """Go on until all is done, or until the heap, the flows or a batch need more room."""
+def _run(world, events, decoders, flows, until_s):  # type: ignore[no-untyped-def]
+    """Go on until all up to a time is done, or until the heap, the flows or a batch need more room."""
     requests, arrived = world.requests, world.arrived
     while arrived[0] < len(requests) or events.size[0]:
         if _lacks_room(events, decoders, flows):
@@ -320,9 +334,13 @@ def _run(world, events, decoders, flows):  # type: ignore[no-untyped-def]
         if coming < len(requests) and (
             not events.size[0] or requests[coming].arrival_s < events.heap[0].time_s
         ):
+            if requests[coming].arrival_s > until_s:
+                return True
             arrived[0] += 1
             _arrive(world, events, decoders, flows, requests[coming].arrival_s, coming)
             continue
+        if events.heap[0].time_s > until_s:
+            return True
         now_s, kind, number, payload = heap.pop(events)
         if kind == heap.TRANSFER:
             _transfer(world, events, decoders, flows, now_s, number, payload)
