@@ -25,12 +25,16 @@ PAGES = {
     "request-walkthrough": "book/control-plane.html",
     "prefix-actions": "book/storage-for-compute.html",
     "node-split": "book/results.html",
+    "deployment-timeline": "book/serving-path.html",
+    "latency-budget": "book/serving-path.html",
 }
 CHANGED = {
     FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
     "request-walkthrough": {"request": "123", "nodes": "6", "prefill_nodes": "4"},
     "prefix-actions": {"model": "deepseek-v3", "new_tokens": "777"},
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
+    "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
+    "latency-budget": {"requests": "200", "chunk_tokens": "512", "node": "h800"},
 }
 RUN_TIMEOUT_MS = 180_000  # seconds on an idle machine
 MOST_ADDED_BYTES = 6_000

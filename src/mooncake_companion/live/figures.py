@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.live import node_split, prefill_scheduling, storage_for_compute, walkthrough
+from mooncake_companion.live import (
+    deployment_timeline,
+    node_split,
+    prefill_scheduling,
+    storage_for_compute,
+    walkthrough,
+)
 from mooncake_companion.live.outcome import Outcome, Progress
 from mooncake_companion.live.slices import Slice, SliceParams
 from mooncake_companion.parameters import Parameter, Value, describe
@@ -59,7 +65,22 @@ _CONDUCTOR = (
     "arrival_speedup",
 )
 
+_DEPLOYMENTS = ("nodes", "prefill_nodes", "chunk_tokens", "cache_tokens_per_node", "arrival_speedup")
+
 LIVE: Mapping[str, LiveFigure] = {
+    "deployment-timeline": LiveFigure(
+        params=deployment_timeline.Params,
+        shown=("window_start_s", *_DEPLOYMENTS),
+        model=deployment_timeline.timeline,
+        asks_requests=False,
+        beside_reported=False,
+    ),
+    "latency-budget": LiveFigure(
+        params=deployment_timeline.Params,
+        shown=(*_DEPLOYMENTS, "node"),
+        model=deployment_timeline.budget,
+        beside_reported=False,
+    ),
     "prefix-actions": LiveFigure(
         params=storage_for_compute.MapParams,
         shown=("model", "new_tokens"),

@@ -24,6 +24,7 @@ from sphinx.util import logging
 
 from mooncake_companion import traces
 from mooncake_companion.datafiles import cache_path
+from mooncake_companion.experiments import deployment_timeline
 from mooncake_companion.live.figures import LIVE
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
 from mooncake_companion.parameters import Parameter
@@ -145,6 +146,13 @@ def slice_name(origin: Mapping[str, Any]) -> str:
     return f"slice-{str(origin['trace_sha256'])[:16]}.json"
 
 
+def _replayed(figure: str, parameters: Mapping[str, Any]) -> traces.Trace:
+    """The trace that a figure replays; of some it is a part."""
+    if LIVE[figure].params is deployment_timeline.Params:
+        return deployment_timeline.at_own_pace(deployment_timeline.Params(**parameters))
+    return traces.load(parameters["trace"])
+
+
 def slice_of(trace: traces.Trace) -> Slice:
     """The first requests of a trace, with what the random policy draws for them."""
     head = trace.head(min(MOST_REQUESTS, len(trace)))
@@ -171,7 +179,7 @@ def write_files(app: Sphinx, specs: Mapping[str, figures.Spec]) -> None:
             origin = figures.provenance(specs[name])
             target = folder / slice_name(origin)
             if not target.exists():
-                told = slice_of(traces.load(origin["parameters"]["trace"])).to_json()
+                told = slice_of(_replayed(name, origin["parameters"])).to_json()
                 target.write_text(json.dumps(told, separators=(",", ":")), "utf-8")
     wheel = build_wheel(_checkout(app), folder)
     vendored = _serve_pyodide(Path(app.outdir, "_static", "pyodide"))
