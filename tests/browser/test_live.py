@@ -27,6 +27,8 @@ PAGES = {
     "node-split": "book/results.html",
     "deployment-timeline": "book/serving-path.html",
     "latency-budget": "book/serving-path.html",
+    "transfer-tax": "book/serving-path.html",
+    "prefix-break-even": "book/storage-for-compute.html",
 }
 CHANGED = {
     FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
@@ -34,6 +36,8 @@ CHANGED = {
     "prefix-actions": {"model": "deepseek-v3", "new_tokens": "777"},
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
     "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
+    "transfer-tax": {"node": "h200", "model": "deepseek-v3", "bandwidth_gbit_per_s": "37.5"},
+    "prefix-break-even": {"node": "b200", "gpus": "4", "cached_tokens": "300000"},
     "latency-budget": {"requests": "200", "chunk_tokens": "512", "node": "h800"},
 }
 RUN_TIMEOUT_MS = 180_000  # seconds on an idle machine

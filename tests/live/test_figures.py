@@ -15,6 +15,7 @@ from mooncake_companion.experiments import (
     node_split,
     prefill_scheduling,
     storage_for_compute,
+    transfer_tax,
     walkthrough,
 )
 from mooncake_companion.live.figures import LIVE, answer, compute
@@ -67,6 +68,47 @@ def test_the_map_of_actions_is_the_experiments():
     for row, same in zip(outcome.rows, expected, strict=True):
         close(row, same)
     assert told == "Modelled here, in your browser, with new_tokens = 3000, all else as published."
+
+
+def alike(rows, table):
+    """Rows with the columns and the values of a table, in its order."""
+    expected = table.to_dict("records")
+    assert len(rows) == len(expected) > 0
+    for row, same in zip(rows, expected, strict=True):
+        assert row.keys() == same.keys()
+        close(row, same)
+
+
+@pytest.mark.parametrize("node", storage_for_compute.NODES)
+def test_the_break_even_bandwidths_are_the_experiments(node):
+    given = {"node": node, "model": "llama3-70b", "cached_tokens": "5000"}
+    outcome, told = compute("prefix-break-even", given, None)
+    table = storage_for_compute.run(storage_for_compute.Params(cached_tokens=5000))
+    alike(outcome.rows, table[(table["origin"] == "modelled") & (table["node"] == node)])
+    assert outcome.fixed == {"line_node": node}
+    (at,) = (row for row in outcome.rows if row["cached_tokens"] == 5000)
+    assert f"At 5,000 tokens: {at['break_even_bytes_per_s'] / 1e9:.1f} GB/s" in outcome.description
+    assert told.endswith("What is reported is as in the paper, for its own setting.")
+
+
+def test_half_the_gpus_ask_for_half_the_bandwidth():
+    whole, half = (compute("prefix-break-even", {"gpus": gpus}, None)[0].rows for gpus in ("8", "4"))
+    for one, other in zip(whole, half, strict=True):
+        assert other["break_even_bytes_per_s"] == pytest.approx(one["break_even_bytes_per_s"] / 2)
+        assert other["link_bytes_per_s"] == one["link_bytes_per_s"]
+
+
+def test_the_transfer_tax_is_the_experiments():
+    given = {"node": "h800", "model": "llama3-70b", "bandwidth_gbit_per_s": "200"}
+    outcome, _ = compute("transfer-tax", given, None)
+    table = transfer_tax.run(transfer_tax.Params(node="h800"))
+    table = table[(table["origin"] == "modelled") & (table["bandwidth_gbit_per_s"] == 200)]
+    order = {(row["quantity"], row["input_tokens"]): row for row in outcome.rows}
+    alike([order[each] for each in zip(table["quantity"], table["input_tokens"], strict=True)], table)
+    assert outcome.fixed["tax_bandwidth"] == 200
+    drawn = transfer_tax.run(transfer_tax.Params()).query("origin == 'reported'")["seconds"]
+    seconds = [row["seconds"] for row in outcome.rows] + drawn.tolist()
+    assert outcome.fixed["tax_least_s"] < min(seconds) < max(seconds) < outcome.fixed["tax_most_s"]
 
 
 def test_node_split_gives_what_the_experiment_gives():

@@ -13,6 +13,7 @@ from mooncake_companion.live import (
     node_split,
     prefill_scheduling,
     storage_for_compute,
+    transfer_tax,
     walkthrough,
 )
 from mooncake_companion.live.outcome import Outcome, Progress
@@ -80,6 +81,18 @@ LIVE: Mapping[str, LiveFigure] = {
         shown=(*_DEPLOYMENTS, "node"),
         model=deployment_timeline.budget,
         beside_reported=False,
+    ),
+    "transfer-tax": LiveFigure(
+        params=transfer_tax.NetworkParams,
+        shown=("node", "model", "bandwidth_gbit_per_s"),
+        model=transfer_tax.run,
+        replays=False,
+    ),
+    "prefix-break-even": LiveFigure(
+        params=storage_for_compute.NodeParams,
+        shown=("node", "gpus", "model", "cached_tokens"),
+        model=storage_for_compute.break_even,
+        replays=False,
     ),
     "prefix-actions": LiveFigure(
         params=storage_for_compute.MapParams,
@@ -166,7 +179,8 @@ def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value]) -
             f"{sliced.source.rstrip('. ')}, "
         )
     told = f"Modelled here, in your browser, {of_what}{setting}."
-    kept = " What is reported is as in the paper, for its own setting and the whole trace."
+    whole = " and the whole trace" if sliced is not None else ""
+    kept = f" What is reported is as in the paper, for its own setting{whole}."
     return told + kept if live.beside_reported else told
 
 
