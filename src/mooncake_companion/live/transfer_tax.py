@@ -83,9 +83,9 @@ def run(params: NetworkParams, _sliced: None, progress: Progress) -> Outcome:
         rows=rows,
         description=(
             "Lines: seconds of a prefill and of moving the KV cache that it computed, by prompt length, "
-            f"computed in this browser for {params.model} on {params.node} and {bandwidth:g} Gbit/s; grey diamonds: "
-            f"reported. At {longest['input_tokens']:,} tokens moving takes {longest['share']:.1%} of the "
-            "prefill's time."
+            f"computed in this browser for {params.model} on {params.node} and {bandwidth:g} Gbit/s; grey "
+            f"diamonds: reported. At {longest['input_tokens']:,} tokens moving takes "
+            f"{longest['share']:.1%} of the prefill's time."
         ),
         fixed={"tax_bandwidth": bandwidth} | ends_s([*rows, *drawn]),  # what is reported is near the latter
     )

@@ -51,7 +51,7 @@ _FOLDER = "live"
 _NPM_TIMEOUT_S = 120
 _LIVE_CODE = "```{code-cell}\nfrom mooncake_companion.live import figures\n```\n"
 
-_UNITS_IN_NAMES = ("s", "bytes/s")
+_UNITS_IN_NAMES = ("s", "bytes/s", "Gbit/s")
 _CODE = re.compile("`([^`]*)`")
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
 
 def _label(field: Parameter) -> str:
     """Its name in words, with the unit as one writes it where the name ends in it."""
-    ending = f"_{field.unit.replace('/', '_per_')}"
+    ending = f"_{field.unit.replace('/', '_per_')}".lower()
     if field.unit in _UNITS_IN_NAMES and field.name.endswith(ending):
         return f"{field.name.removesuffix(ending).replace('_', ' ')} ({field.unit})"
     return field.name.replace("_", " ")
