@@ -29,6 +29,8 @@ PAGES = {
     "latency-budget": "book/serving-path.html",
     "transfer-tax": "book/serving-path.html",
     "prefix-break-even": "book/storage-for-compute.html",
+    "cluster-nodes": "book/your-cluster.html",
+    "cluster-break-even": "book/your-cluster.html",
 }
 CHANGED = {
     FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
@@ -38,6 +40,8 @@ CHANGED = {
     "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
     "transfer-tax": {"node": "h200", "model": "deepseek-v3", "bandwidth_gbit_per_s": "37.5"},
     "prefix-break-even": {"node": "b200", "gpus": "4", "cached_tokens": "300000"},
+    "cluster-nodes": {"requests": "100", "prefill_nodes": "2", "decode_nodes": "1", "tbt_limit_s": "0.04"},
+    "cluster-break-even": {"cached_tokens": "50000", "network_gbit_per_s": "200", "gpus": "4"},
     "latency-budget": {"requests": "200", "chunk_tokens": "512", "node": "h800"},
 }
 RUN_TIMEOUT_MS = 180_000  # seconds on an idle machine

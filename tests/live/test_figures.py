@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 
@@ -17,7 +18,10 @@ from mooncake_companion.experiments import (
     storage_for_compute,
     transfer_tax,
     walkthrough,
+    your_cluster,
 )
+from mooncake_companion.hardware import load_node
+from mooncake_companion.live import your_cluster as live_cluster
 from mooncake_companion.live.figures import LIVE, answer, compute
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
 from mooncake_companion.live.watched import watch
@@ -109,6 +113,51 @@ def test_the_transfer_tax_is_the_experiments():
     drawn = transfer_tax.run(transfer_tax.Params()).query("origin == 'reported'")["seconds"]
     seconds = [row["seconds"] for row in outcome.rows] + drawn.tolist()
     assert outcome.fixed["tax_least_s"] < min(seconds) < max(seconds) < outcome.fixed["tax_most_s"]
+
+
+def test_the_break_even_of_every_model_and_node_is_the_experiments():
+    given = {"cached_tokens": "20000", "network_gbit_per_s": "100"}
+    outcome, _ = compute("cluster-break-even", given, None)
+    table = your_cluster.break_even(your_cluster.Params(cached_tokens=20_000, network_gbit_per_s=100.0))
+    alike(outcome.rows, table[table["cached_tokens"] == 20_000])
+    assert outcome.fixed == {"prefix": 20_000}
+    pairs = [compute("cluster-break-even", {"gpus": gpus}, None)[0].rows for gpus in ("8", "1")]
+    fitting = [sum(row["fits"] for row in rows) for rows in pairs]
+    assert fitting[0] > fitting[1] > 0
+
+
+def test_a_cluster_is_the_experiments_on_every_node(conversation):
+    limits = {"ttft_limit_s": "0.8", "tbt_limit_s": "0.033"}
+    given = {"prefill_nodes": "3", "decode_nodes": "2", "arrival_speedup": "4", "network_gbit_per_s": "50"}
+    outcome, _ = compute("cluster-nodes", given | limits, live.slice_of(conversation))
+    told = {name: float(value) for name, value in limits.items()}
+    params = your_cluster.Params(prefill_nodes=3, decode_nodes=2, network_gbit_per_s=50.0, **told)
+    faster = dataclasses.replace(conversation, arrival_s=conversation.arrival_s / 4)
+    for row in outcome.rows:
+        cluster = params.cluster("Mooncake", node=load_node(row["node"]), host_time=row["host_time"])
+        expected = your_cluster.summary(params, "Mooncake", simulate(faster, cluster))
+        close(row, expected)
+        assert row["fits"]
+        assert row.keys() == expected.keys() | {"node", "title", "chosen", "host_time", "speedup", "fits"}
+    assert len({row["node"] for row in outcome.rows}) * 2 == len(outcome.rows)
+    assert len({row["effective_capacity"] for row in outcome.rows}) > 3
+    assert outcome.fixed == {"speed": 1} | told
+
+
+def test_a_node_without_room_has_no_numbers_in_a_cluster(conversation):
+    params = live_cluster.Params(model="deepseek-v3", node="h200")
+    outcome = live_cluster.by_node(params, live.slice_of(conversation), lambda *_: None)
+    fits = {row["node"]: row["fits"] for row in outcome.rows}
+    assert fits["h200"]
+    assert not fits["a800"]
+    without = [row for row in outcome.rows if not row["fits"]]
+    assert all(row.keys() == outcome.rows[-1].keys() for row in without)
+    assert all(math.isnan(row["ttft_p50_s"]) for row in without)
+    assert "a800: the model does not fit" in outcome.description
+
+
+def test_blocks_are_as_long_as_those_of_the_released_traces():
+    assert your_cluster.Params().block_tokens == traces.BLOCK_TOKENS
 
 
 def test_node_split_gives_what_the_experiment_gives():

@@ -15,6 +15,7 @@ from mooncake_companion.live import (
     storage_for_compute,
     transfer_tax,
     walkthrough,
+    your_cluster,
 )
 from mooncake_companion.live.outcome import Outcome, Progress
 from mooncake_companion.live.slices import Slice, SliceParams
@@ -93,6 +94,26 @@ LIVE: Mapping[str, LiveFigure] = {
         shown=("node", "gpus", "model", "cached_tokens"),
         model=storage_for_compute.break_even,
         replays=False,
+    ),
+    "cluster-nodes": LiveFigure(
+        params=your_cluster.Params,
+        shown=(
+            "prefill_nodes",
+            "decode_nodes",
+            "network_gbit_per_s",
+            "arrival_speedup",
+            "ttft_limit_s",
+            "tbt_limit_s",
+        ),
+        model=your_cluster.by_node,
+        beside_reported=False,
+    ),
+    "cluster-break-even": LiveFigure(
+        params=your_cluster.GpuParams,
+        shown=("cached_tokens", "network_gbit_per_s", "gpus"),
+        model=your_cluster.break_even,
+        replays=False,
+        beside_reported=False,
     ),
     "prefix-actions": LiveFigure(
         params=storage_for_compute.MapParams,

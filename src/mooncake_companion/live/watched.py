@@ -58,7 +58,7 @@ def watch(requests: Sequence[Request], cluster: Cluster | CoupledCluster, *, blo
     InputError
         If a request is too long for a node's memory.
     """
-    _check_fit(requests, cluster, block_tokens)
+    require_room(requests, cluster, block_tokens)
     path: _WatchedPools | _WatchedCoupled
     if isinstance(cluster, CoupledCluster):
         path = _WatchedCoupled(requests, cluster, block_tokens)
@@ -70,7 +70,8 @@ def watch(requests: Sequence[Request], cluster: Cluster | CoupledCluster, *, blo
     return Watched(path.records, sorted(path.iterations))
 
 
-def _check_fit(requests: Sequence[Request], cluster: Cluster | CoupledCluster, block_tokens: int) -> None:
+def require_room(requests: Sequence[Request], cluster: Cluster | CoupledCluster, block_tokens: int) -> None:
+    """Refuse a request that is too long for a node's memory, as `simulator.simulate` does."""
     room = cluster.vram_tokens
     if isinstance(cluster, CoupledCluster) and cluster.batching is Batching.PREFIX_CACHING:
         room -= room % block_tokens  # only whole blocks are used
