@@ -12,6 +12,8 @@ from mooncake_companion.charts import deployment_timeline, transfer_tax, two_pha
 from mooncake_companion.experiments import deployment_timeline as experiment
 from mooncake_companion.experiments import transfer_tax as tax_experiment
 from mooncake_companion.experiments import two_phases as phases_experiment
+from mooncake_companion.live.deployment_timeline import scales
+from mooncake_companion.live.transfer_tax import ends_s
 from mooncake_companion.publish.figures import VEGA_LITE_VERSION
 
 PARAMS = experiment.Params(replayed_s=120, window_start_s=60, window_s=10)
@@ -138,3 +140,22 @@ def test_reported_moves_are_shown_only_on_the_papers_network(tables):
         "share"
     ]
     assert f"moving takes {share.iloc[0]:.1%} of the prefill" in drawn(chart, tax_bandwidth=100)
+
+
+def test_the_axes_of_the_timeline_end_where_the_page_would_set_them(tables):
+    table = tables["deployment-timeline"]
+    spec = CHARTS["deployment-timeline"](table).to_dict()
+    ends = {param["name"]: param["value"] for param in spec["params"] if "bind" not in param}
+    intervals = table[table["kind"] == "interval"].to_dict("records")
+    assert ends == pytest.approx(scales(PARAMS, intervals))
+    assert sorted(
+        re.findall(r'{"expr": "(\w+)"}', json.dumps(spec["vconcat"][1]["layer"][0]["encoding"]))
+    ) == (sorted(ends))
+
+
+def test_the_axis_of_the_tax_ends_where_the_page_would_set_it(tables):
+    table = tables["transfer-tax"]
+    spec = CHARTS["transfer-tax"](table).to_dict()
+    ends = {param["name"]: param["value"] for param in spec["params"] if "bind" not in param}
+    assert ends == pytest.approx(ends_s(table.to_dict("records")))
+    assert spec["layer"][0]["encoding"]["y"]["scale"]["domain"] == [{"expr": name} for name in ends]

@@ -124,6 +124,21 @@ def test_the_form_is_the_declaration(name):
     assert set(declared) - {"requests"} <= {each.name for each in describe(LIVE[name].params)}
 
 
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("transfer-tax", "bandwidth (Gbit/s)"),
+        ("deployment-timeline", "window start (s)"),
+        ("prefill-scheduling-ttft", "nic (bytes/s)"),
+        ("prefix-break-even", "cached tokens"),
+    ],
+)
+def test_a_label_has_the_unit_as_one_writes_it(name, label):
+    origin = {"trace_source": "t", "trace_sha256": "0" * 64}
+    control = live.control_html({"name": name, "usermeta": {"companion": origin}})
+    assert f">{label}</label>" in control
+
+
 def test_a_figure_that_is_not_live_has_no_control():
     assert live.control_html({"name": "cache-capacity"}) == ""
 

@@ -31,6 +31,8 @@ _PARTS = {
     "host": ("decode", 0.75),
 }
 """Parts of the latency budget: colour, and how solid it is."""
+_SECONDS, _MILLISECONDS = ("shown_from_s", "shown_until_s"), ("least_ms", "most_ms")
+"""Parameters of the timeline's axes: their ends."""
 _BUDGET_PX, _LETTER_PX = 520, 5.6
 _HEADING, _LARGE, _GAP = 0.045, 0.74, 0.03
 """Of the budget's height: a row's heading, a row in focus, and the space between the rows."""
@@ -48,7 +50,10 @@ def timeline(table: pd.DataFrame, *, tbt_limit_s: float) -> alt.VConcatChart:
         Drawn as a line.
     """
     modes = list(dict.fromkeys(table["mode"]))
-    start_s, end_s = float(table["start_s"].min()), float(table["end_s"].max())
+    ends = {
+        _SECONDS: (float(table["start_s"].min()), float(table["end_s"].max())),
+        _MILLISECONDS: (_floor(table), _ceiling(table)),
+    }
     base = (
         alt.Chart(table)
         .transform_filter("datum.mode === mode")
@@ -59,7 +64,7 @@ def timeline(table: pd.DataFrame, *, tbt_limit_s: float) -> alt.VConcatChart:
             ": format(datum.seconds, '.2f') + ' s'",
         )
     )
-    x = alt.X("start_s:Q").title("Time of the trace (s)").scale(domain=[start_s, end_s], nice=False)
+    x = alt.X("start_s:Q").title("Time of the trace (s)").scale(domain=_ends(_SECONDS), nice=False)
     key = alt.Legend(title=None, columns=3, labelExpr=f"datum.label + ' ' + ({_SHOWN_BY})[datum.label]")
     colour = alt.Color("colour:N", legend=key).scale(colours(_LEGEND))
     work = base.transform_filter("datum.kind === 'work'")
@@ -89,7 +94,7 @@ def timeline(table: pd.DataFrame, *, tbt_limit_s: float) -> alt.VConcatChart:
     interval = (
         alt.Y("ms:Q")
         .title("Between tokens (ms, log.)")
-        .scale(type="log", domain=[_floor(table), _ceiling(table)], nice=False)
+        .scale(type="log", domain=_ends(_MILLISECONDS), nice=False)
         .axis(values=[20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000], format="~s", grid=True)
     )
     told = [
@@ -128,7 +133,12 @@ def timeline(table: pd.DataFrame, *, tbt_limit_s: float) -> alt.VConcatChart:
             name="mode",
             value=_first_coupled(modes),
             bind=alt.binding_radio(options=modes, name="Deployment "),
-        )
+        ),
+        *(
+            alt.param(name=name, value=end)
+            for axis in ends
+            for name, end in zip(axis, ends[axis], strict=True)
+        ),
     )
     return finish(chart, name="deployment-timeline", description=_describe(table, tbt_limit_s), table=table)
 
@@ -238,6 +248,11 @@ def budget(table: pd.DataFrame) -> alt.LayerChart:
         description=_describe_budget(table),
         table=table,
     )
+
+
+def _ends(names: tuple[str, str]) -> list[alt.ExprRef]:
+    """Domain of an axis whose ends are parameters, so that other rows can be drawn as well."""
+    return [alt.ExprRef(name) for name in names]
 
 
 def _first_coupled(modes: list[str]) -> str:

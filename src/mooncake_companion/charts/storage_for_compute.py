@@ -71,6 +71,7 @@ def break_even(table: pd.DataFrame) -> alt.LayerChart:
     )
     links = (
         modelled.transform_fold(list(_LINKS), as_=["column", "value"])
+        .transform_filter("isValid(datum.value)")  # not every node's SSDs are known
         .transform_calculate(
             gb="datum.value / 1e9",
             link=_named("column", {name: title for name, (title, _) in _LINKS.items()}),

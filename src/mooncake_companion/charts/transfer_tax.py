@@ -20,7 +20,10 @@ def tax(table: pd.DataFrame, *, bandwidth_gbit_per_s: int) -> alt.LayerChart:
         Where the radio starts.
     """
     bandwidths = sorted(table["bandwidth_gbit_per_s"].unique().tolist())
-    least_s, most_s = float(table["seconds"].min()), float(table["seconds"].max())
+    ends_s = {
+        "tax_least_s": 0.8 * float(table["seconds"].min()),
+        "tax_most_s": 1.2 * float(table["seconds"].max()),
+    }
     longest = int(table["input_tokens"].max())
     lengths = sorted({1024 * 2**power for power in range(8)} & set(table["input_tokens"].tolist()))
     base = (
@@ -38,7 +41,7 @@ def tax(table: pd.DataFrame, *, bandwidth_gbit_per_s: int) -> alt.LayerChart:
             .axis(values=lengths, labelExpr="datum.value / 1024 + 'k'"),
             alt.Y("seconds:Q")
             .title("Time (s, log.)")
-            .scale(type="log", domain=[0.8 * least_s, 1.2 * most_s], nice=False)
+            .scale(type="log", domain=[alt.ExprRef(name) for name in ends_s], nice=False)
             .axis(values=[0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30], format="~g"),
             tooltip=[
                 alt.Tooltip("what:N").title("Time of"),
@@ -77,8 +80,10 @@ def tax(table: pd.DataFrame, *, bandwidth_gbit_per_s: int) -> alt.LayerChart:
         value=bandwidth_gbit_per_s,
         bind=alt.binding_radio(options=bandwidths, name="Network of a node (Gbit/s) "),
     )
+    # Ends of an axis are parameters, so that other rows can be drawn as well.
+    ends = [alt.param(name=name, value=end_s) for name, end_s in ends_s.items()]
     return finish(
-        (lines + told + reported).add_params(radio).properties(height=280),
+        (lines + told + reported).add_params(radio, *ends).properties(height=280),
         name="transfer-tax",
         description=_describe(table, longest),
         table=table,

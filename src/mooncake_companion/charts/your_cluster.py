@@ -65,13 +65,13 @@ def by_node(table: pd.DataFrame, *, ttft_limit_s: float, tbt_limit_s: float) -> 
         alt.Tooltip("goodput_requests_per_s:Q", format=".2f").title("Goodput (requests/s)"),
     ]
 
-    def times(metric: str, limit_s: float, colour: str, ticks: list[float]) -> alt.LayerChart:
+    def times(metric: str, colour: str, ticks: list[float]) -> alt.LayerChart:
         x = alt.X(f"{metric}_p50_s:Q").title([f"{metric.upper()} (s, logarithmic)", "dot: median, bar: 90 %"])
         x = x.scale(type="log", nice=False, padding=6).axis(
             values=ticks, labelOverlap="greedy", labelSeparation=4
         )
         there = base.transform_filter("datum.fits").encode(y, x, tooltip=tooltip)
-        limit = base.transform_aggregate(count="count()").transform_calculate(limit=f"{limit_s}")
+        limit = base.transform_aggregate(count="count()").transform_calculate(limit=f"{metric}_limit_s")
         return (
             there.mark_rule(color=PALETTE[colour], strokeWidth=2).encode(alt.X2(f"{metric}_p90_s:Q"))
             + there.mark_point(color=PALETTE[colour], size=80, opacity=1)
@@ -92,12 +92,13 @@ def by_node(table: pd.DataFrame, *, ttft_limit_s: float, tbt_limit_s: float) -> 
         + goodput.mark_point(opacity=0).encode(alt.X("with_label:Q"), tooltip=alt.value(None))
     )
     chart = alt.hconcat(
-        times("ttft", ttft_limit_s, "prefill", _TIMES),
-        times("tbt", tbt_limit_s, "decode", _RHYTHMS),
+        times("ttft", "prefill", _TIMES),
+        times("tbt", "decode", _RHYTHMS),
         bars.properties(width=120, height=alt.Step(30)),
     )
+    limits = {"ttft_limit_s": ttft_limit_s, "tbt_limit_s": tbt_limit_s}
     return finish(
-        chart.add_params(host, speed),
+        chart.add_params(host, speed, *(alt.param(name=name, value=value) for name, value in limits.items())),
         name="cluster-nodes",
         description=_describe_nodes(table),
         table=table,

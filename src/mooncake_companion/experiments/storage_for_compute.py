@@ -8,17 +8,12 @@ import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported
-from mooncake_companion.costs import (
-    break_even_bandwidth,
-    load_calibration,
-    prefill_cost,
-    prefill_seconds,
-)
+from mooncake_companion.costs import break_even_bandwidth
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import network_bandwidth
-from mooncake_companion.hardware import GpuNode, load_node
-from mooncake_companion.live.storage_for_compute import NODES, MapParams, action_rows
-from mooncake_companion.llm import TransformerModel, load_model
+from mooncake_companion.hardware import load_node
+from mooncake_companion.live.storage_for_compute import LENGTHS, NODES, PrefixParams, action_rows, prefix_rows
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import Action
 
@@ -30,11 +25,9 @@ OTHER_NODE, OWN_SSD = "in another node's DRAM", "on the node's own SSD"
 FASTEST, ALGORITHM_1 = "the fastest", "Algorithm 1"
 """How `actions` are chosen: by their times alone, or as FAST'25 prints it."""
 
-_LENGTHS = tuple(1024 * 2**power for power in range(8))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Params(MapParams):
+class Params(PrefixParams):
     """The section's setting: it is stated, in Table 1 and in the text behind Equation 2.
 
     The H800's peak is not: it is taken from its data sheet. Assumed are the two numbers that only
@@ -42,9 +35,6 @@ class Params(MapParams):
     The last three are those of `network_bandwidth`.
     """
 
-    cached_tokens: int = parameter(
-        8192, unit="tokens", low=1, high=10**7, help="prefix at which the break-even bandwidth is stated"
-    )
     dram_bytes: float = parameter(1e12, unit="bytes", low=1, high=1e15, help="a node's DRAM for KV cache")
     pooled_tokens: int = parameter(
         50_000_000,
@@ -88,24 +78,8 @@ def run(params: Params) -> pd.DataFrame:
         ``origin`` "reported".
     """
     model = load_model(params.model)
-    rows = [
-        {
-            "origin": "modelled",
-            "node": name,
-            "cached_tokens": tokens,
-            "saved_flops": model.prefill_flops(tokens),
-            "saved_s": (saved_s := _compute_s(node, model, tokens)),
-            "kv_bytes": tokens * model.kv_bytes_per_token,
-            "break_even_bytes_per_s": break_even_bandwidth(node, model, tokens),
-            "fitted_break_even_bytes_per_s": tokens * model.kv_bytes_per_token / saved_s,
-            "link_bytes_per_s": min(node.nic_bytes_per_s, node.host_to_device_bytes_per_s),
-            "network_bytes_per_s": node.nic_bytes_per_s,
-            "dram_bytes_per_s": node.host_to_device_bytes_per_s,
-            "ssd_bytes_per_s": node.ssd_read_bytes_per_s,
-        }
-        for name, node in ((name, load_node(name)) for name in NODES)
-        for tokens in sorted({*_LENGTHS, params.cached_tokens})
-    ]
+    lengths = sorted({*LENGTHS, params.cached_tokens})
+    rows = [row for name in NODES for row in prefix_rows(name, load_node(name), model, lengths)]
     rows += [
         {
             "origin": "reported",
@@ -225,12 +199,6 @@ def claims(params: Params = Params()) -> dict[str, float]:
         "fast25.store.sat_nodes": math.ceil(params.pooled_tokens * token_bytes / params.dram_bytes),
         "fast25.fig12.kv_128k": 128 * BINARY * token_bytes / BINARY**3,
     }
-
-
-def _compute_s(node: GpuNode, model: TransformerModel, tokens: int) -> float:
-    """Seconds that a prefix takes to compute, without what a prefill takes whatever its length."""
-    cost = prefill_cost(node, model, load_calibration())
-    return float(prefill_seconds(0.0, cost.token_s, cost.pair_s, tokens, 0))
 
 
 def _with_cells(table: pd.DataFrame) -> pd.DataFrame:

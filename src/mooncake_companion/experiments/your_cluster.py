@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,131 +9,47 @@ import numpy as np
 import pandas as pd
 
 from mooncake_companion import traces
-from mooncake_companion.costs import (
-    Calibration,
-    break_even_bandwidth,
-    load_calibration,
-    prefill_cost,
-    prefill_seconds,
-)
 from mooncake_companion.errors import InputError
-from mooncake_companion.experiments.end_to_end import BATCHINGS, MOONCAKE, SYSTEMS
-from mooncake_companion.hardware import GpuNode, load_node, load_nodes
-from mooncake_companion.llm import TransformerModel, load_model, load_models
-from mooncake_companion.parameters import Value, check, describe, parameter
+from mooncake_companion.experiments.end_to_end import MOONCAKE, SYSTEMS
+from mooncake_companion.hardware import load_node
+from mooncake_companion.live.your_cluster import (
+    BYTES,
+    PERCENTILES,
+    Params,
+    break_even_rows,
+    models_of,
+    nodes_of,
+    short_name,
+)
+from mooncake_companion.llm import load_model
+from mooncake_companion.parameters import Value, describe
 from mooncake_companion.presets import is_file, read, table_of
-from mooncake_companion.simulator import Admission, Cluster, CoupledCluster, Outcome, Result, simulate
-from mooncake_companion.simulator.cluster import Deployment
+from mooncake_companion.simulator import Outcome, Result, simulate
 
-PERCENTILES = (50, 90, 99)
+__all__ = [
+    "BYTES",
+    "PERCENTILES",
+    "PREFIX_TOKENS",
+    "SPEEDUPS",
+    "Params",
+    "break_even",
+    "by_model",
+    "by_node",
+    "distributions",
+    "provenance",
+    "replayed",
+    "results",
+    "run",
+    "settings",
+    "summary",
+    "tabulated",
+    "told",
+]
+
 SPEEDUPS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """How many times as fast the trace is replayed, in `by_node`."""
 PREFIX_TOKENS = (1024, 8192, 32_768, 131_072)
 """Prefixes in `break_even`, beside the chosen one."""
-BYTES = ("fetched_bytes", "streamed_bytes", "loaded_bytes")
-"""What is moved, by way: between prefill nodes, to the decode node, and into its GPU memory."""
-
-_GBIT_BYTES = 1e9 / 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """A cluster; the defaults are those of FAST'25, section 5.2, with 1 TB of cache a node.
-
-    Assumed as there: half of the nodes prefill, and the interval in which a KV cache moves to its
-    decode node is none of the TBT's. What was fitted on A800 nodes, shares of what the hardware can
-    do, is taken for all; `host_time` alone can be left out.
-    """
-
-    trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
-    block_tokens: int = parameter(
-        traces.BLOCK_TOKENS, unit="tokens", low=1, high=2**20, help="in a hashed block of that file"
-    )
-    node: str = parameter("a800", help="preset of what every node is, or a TOML file with a table [node]")
-    model: str = parameter("llama3-70b", help="preset of what it serves, or a TOML file with a table [model]")
-    prefill_nodes: int = parameter(8, unit="nodes", low=1, high=256, help="nodes that prefill")
-    decode_nodes: int = parameter(8, unit="nodes", low=1, high=256, help="nodes that decode")
-    cache_bytes_per_node: float = parameter(
-        1e12, unit="bytes", low=0, high=1e15, help="DRAM for KV cache on each prefill node"
-    )
-    network_gbit_per_s: float = parameter(
-        0.0, unit="Gbit/s", low=0, high=1e5, help="of a node, in one direction; 0 takes its own"
-    )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    admission: str = parameter("none", choices=tuple(Admission), help="when requests are turned away")
-    ttft_limit_s: float = parameter(30.0, unit="s", low=0.01, high=1000, help="limit of the first token")
-    tbt_limit_s: float = parameter(0.1, unit="s", low=0.001, high=100, help="limit of the token rhythm")
-    predicted_decode_s: float = parameter(
-        15.0, unit="s", low=0.01, high=1e4, help="t_d of predictive admission"
-    )
-    arrival_speedup: float = parameter(
-        1.0, low=0.01, high=100, help="replay the trace this many times as fast"
-    )
-    host_time: bool = parameter(
-        True, help="whether decode steps wait for the host, as fitted on FAST'25, Figure 15"
-    )
-    cached_tokens: int = parameter(
-        8192, unit="tokens", low=1, high=10**7, help="prefix of which the break-even bandwidth is told"
-    )
-
-    def __post_init__(self) -> None:
-        check(self)
-        node = self.gpu_node
-        if node.dram_bytes is not None and self.cache_bytes_per_node > node.dram_bytes:
-            raise InputError(
-                f"parameter cache_bytes_per_node: {self.cache_bytes_per_node:g} is more than the "
-                f"{node.dram_bytes:g} bytes of DRAM of {node.title}"
-            )
-        self.cluster(MOONCAKE)  # refuses a model that does not fit
-
-    @property
-    def gpu_node(self) -> GpuNode:
-        """The node, with the network that was asked for."""
-        return self.on_network(load_node(self.node))
-
-    def cluster(
-        self, system: str, *, node: GpuNode | None = None, host_time: bool | None = None
-    ) -> Cluster | CoupledCluster:
-        """One of `end_to_end.SYSTEMS`, by its title; on another node, or without the host's time.
-
-        Raises
-        ------
-        InputError
-            If the model does not fit on the node.
-        """
-        model = load_model(self.model)
-        served: dict[str, Any] = {
-            "node": self.gpu_node if node is None else self.on_network(node),
-            "model": model,
-            "calibration": self.calibration(host_time),
-            "first_interval_counts": False,
-        }
-        if system != MOONCAKE:
-            nodes = self.prefill_nodes + self.decode_nodes
-            return CoupledCluster(**served, nodes=nodes, batching=BATCHINGS[system])
-        return Cluster(
-            **served,
-            prefill_nodes=self.prefill_nodes,
-            decode_nodes=self.decode_nodes,
-            cache_tokens_per_node=int(self.cache_bytes_per_node // model.kv_bytes_per_token),
-            kvcache_balancing_threshold=self.kvcache_balancing_threshold,
-            admission=Admission(self.admission),
-            ttft_limit_s=self.ttft_limit_s,
-            tbt_limit_s=self.tbt_limit_s,
-            predicted_decode_s=self.predicted_decode_s,
-        )
-
-    def calibration(self, host_time: bool | None = None) -> Calibration:
-        """The fitted constants, with or without the host's time."""
-        return load_calibration(host=self.host_time if host_time is None else host_time)
-
-    def on_network(self, node: GpuNode) -> GpuNode:
-        """A node with the network that was asked for."""
-        if not self.network_gbit_per_s:
-            return node
-        return dataclasses.replace(node, nic_bytes_per_s=self.network_gbit_per_s * _GBIT_BYTES)
 
 
 def settings(path: Path) -> dict[str, Value]:
@@ -269,8 +184,8 @@ def by_node(params: Params) -> pd.DataFrame:
     """
     trace = replayed(params)
     rows: list[dict[str, Any]] = []
-    for name, node in _nodes(params).items():
-        told = {"node": name, "title": node.title, "chosen": name == _short(params.node)}
+    for name, node in nodes_of(params).items():
+        told = {"node": name, "title": node.title, "chosen": name == short_name(params.node)}
         for host_time in (True, False):
             for speedup in SPEEDUPS:
                 row = told | {"host_time": host_time, "speedup": speedup}
@@ -297,14 +212,14 @@ def by_model(params: Params) -> pd.DataFrame:
         {
             "model": name,
             "title": model.title,
-            "chosen": name == _short(params.model),
+            "chosen": name == short_name(params.model),
             "kv_bytes_per_token": model.kv_bytes_per_token,
             "weights_bytes": model.weights_bytes,
             "parameters": model.parameters,
             "active_parameters": model.active_parameters or model.parameters,
             "cache_tokens": int(params.cache_bytes_per_node // model.kv_bytes_per_token),
         }
-        for name, model in _models(params).items()
+        for name, model in models_of(params).items()
     )
     table.attrs["provenance"] = {"parameters": dataclasses.asdict(params)}
     return table
@@ -322,31 +237,8 @@ def break_even(params: Params) -> pd.DataFrame:
         first over the third: below 1, fetching pays), ``fits`` and ``vram_tokens`` (KV cache that GPU
         memory holds beside the weights).
     """
-    calibration = params.calibration()
-    rows = []
-    for name, model in _models(params).items():
-        for node_name, each in _nodes(params).items():
-            node = params.on_network(each)
-            vram_tokens = Deployment(node=node, model=model, calibration=calibration).vram_tokens
-            cost = prefill_cost(node, model, calibration)
-            for tokens in sorted({*PREFIX_TOKENS, params.cached_tokens}):
-                peak = float(break_even_bandwidth(node, model, tokens))
-                saved_s = float(prefill_seconds(0.0, cost.token_s, cost.pair_s, tokens, 0))
-                rows.append(
-                    {
-                        "model": name,
-                        "node": node_name,
-                        "model_title": model.title,
-                        "node_title": node.title,
-                        "cached_tokens": tokens,
-                        "break_even_bytes_per_s": peak,
-                        "fitted_break_even_bytes_per_s": tokens * model.kv_bytes_per_token / saved_s,
-                        "network_bytes_per_s": node.nic_bytes_per_s,
-                        "network_share": peak / node.nic_bytes_per_s,
-                        "fits": vram_tokens >= 1,
-                        "vram_tokens": max(vram_tokens, 0),
-                    }
-                )
+    lengths = sorted({*PREFIX_TOKENS, params.cached_tokens})
+    rows = break_even_rows(params, nodes_of(params), lengths)
     table = pd.DataFrame(rows)
     table.attrs["provenance"] = {"parameters": dataclasses.asdict(params)}
     return table
@@ -374,7 +266,7 @@ def told(
         if host and speedup == 1
     }
     first, fastest, double = next(iter(means)), min(means, key=means.__getitem__), SPEEDUPS[3]
-    presets, kept = _nodes(params), models["kv_bytes_per_token"]
+    presets, kept = nodes_of(params), models["kv_bytes_per_token"]
     found: dict[str, Any] = {
         "trace source": provenance(params)["trace_source"],
         "node title": load_node(params.node).title,
@@ -423,16 +315,3 @@ def _spread(metric: str, values_s: np.ndarray) -> dict[str, float]:
         f"{metric}_mean_s": float(known.mean()) if len(known) else np.nan,
         **{f"{metric}_p{q}_s": float(value) for q, value in zip(PERCENTILES, quantiles, strict=True)},
     }
-
-
-def _nodes(params: Params) -> dict[str, GpuNode]:
-    return load_nodes() | {_short(params.node): load_node(params.node)}
-
-
-def _models(params: Params) -> dict[str, TransformerModel]:
-    return load_models() | {_short(params.model): load_model(params.model)}
-
-
-def _short(name: str) -> str:
-    """How a preset or a file is called in a table."""
-    return Path(name).stem if is_file(name) else name

@@ -12,10 +12,13 @@ from mooncake_companion.live import (
     byte_flows,
     cache_capacity,
     cache_snapshot,
+    deployment_timeline,
     node_split,
     prefill_scheduling,
     storage_for_compute,
+    transfer_tax,
     walkthrough,
+    your_cluster,
 )
 from mooncake_companion.live.outcome import Outcome, Progress
 from mooncake_companion.live.slices import Slice, SliceParams
@@ -70,7 +73,54 @@ _CONDUCTOR = (
     "arrival_speedup",
 )
 
+_DEPLOYMENTS = ("nodes", "prefill_nodes", "chunk_tokens", "cache_tokens_per_node", "arrival_speedup")
+
 LIVE: Mapping[str, LiveFigure] = {
+    "deployment-timeline": LiveFigure(
+        params=deployment_timeline.Params,
+        shown=("window_start_s", *_DEPLOYMENTS),
+        model=deployment_timeline.timeline,
+        asks_requests=False,
+        beside_reported=False,
+    ),
+    "latency-budget": LiveFigure(
+        params=deployment_timeline.Params,
+        shown=(*_DEPLOYMENTS, "node"),
+        model=deployment_timeline.budget,
+        beside_reported=False,
+    ),
+    "transfer-tax": LiveFigure(
+        params=transfer_tax.NetworkParams,
+        shown=("node", "model", "bandwidth_gbit_per_s"),
+        model=transfer_tax.run,
+        replays=False,
+    ),
+    "prefix-break-even": LiveFigure(
+        params=storage_for_compute.NodeParams,
+        shown=("node", "gpus", "model", "cached_tokens"),
+        model=storage_for_compute.break_even,
+        replays=False,
+    ),
+    "cluster-nodes": LiveFigure(
+        params=your_cluster.Params,
+        shown=(
+            "prefill_nodes",
+            "decode_nodes",
+            "network_gbit_per_s",
+            "arrival_speedup",
+            "ttft_limit_s",
+            "tbt_limit_s",
+        ),
+        model=your_cluster.by_node,
+        beside_reported=False,
+    ),
+    "cluster-break-even": LiveFigure(
+        params=your_cluster.GpuParams,
+        shown=("cached_tokens", "network_gbit_per_s", "gpus"),
+        model=your_cluster.break_even,
+        replays=False,
+        beside_reported=False,
+    ),
     "prefix-actions": LiveFigure(
         params=storage_for_compute.MapParams,
         shown=("model", "new_tokens"),
@@ -191,7 +241,8 @@ def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value]) -
             f"{sliced.source.rstrip('. ')}, "
         )
     told = f"Modelled here, in your browser, {of_what}{setting}."
-    kept = " What is reported is as in the paper, for its own setting and the whole trace."
+    whole = " and the whole trace" if sliced is not None else ""
+    kept = f" What is reported is as in the paper, for its own setting{whole}."
     return told + kept if live.beside_reported else told
 
 

@@ -106,7 +106,7 @@ CHAPTERS = {
         Chapter(name="results", params=goodput.Params),
         Chapter(name="transfer", params=hot_holder.Params),
         Chapter(name="validation", params=validation.Params),
-        Chapter(name="your-cluster", params=your_cluster.Params),
+        Chapter(name="your-cluster", params=your_cluster.Params, measured=your_cluster.run),
         Chapter(name="questions", params=questions.Params),
     )
 }

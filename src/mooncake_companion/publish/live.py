@@ -24,6 +24,7 @@ from sphinx.util import logging
 
 from mooncake_companion import traces
 from mooncake_companion.datafiles import cache_path
+from mooncake_companion.experiments import deployment_timeline
 from mooncake_companion.live.figures import LIVE
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
 from mooncake_companion.parameters import Parameter
@@ -50,7 +51,7 @@ _FOLDER = "live"
 _NPM_TIMEOUT_S = 120
 _LIVE_CODE = "```{code-cell}\nfrom mooncake_companion.live import figures\n```\n"
 
-_UNITS_IN_NAMES = ("s", "bytes/s")
+_UNITS_IN_NAMES = ("s", "bytes/s", "Gbit/s")
 _CODE = re.compile("`([^`]*)`")
 _log = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
 
 def _label(field: Parameter) -> str:
     """Its name in words, with the unit as one writes it where the name ends in it."""
-    ending = f"_{field.unit.replace('/', '_per_')}"
+    ending = f"_{field.unit.replace('/', '_per_')}".lower()
     if field.unit in _UNITS_IN_NAMES and field.name.endswith(ending):
         return f"{field.name.removesuffix(ending).replace('_', ' ')} ({field.unit})"
     return field.name.replace("_", " ")
@@ -143,6 +144,13 @@ def _plain(value: Any) -> str:
 def slice_name(origin: Mapping[str, Any]) -> str:
     """File of the slice of the trace that a figure was made from."""
     return f"slice-{str(origin['trace_sha256'])[:16]}.json"
+
+
+def _replayed(figure: str, parameters: Mapping[str, Any]) -> traces.Trace:
+    """The trace that a figure replays; of some it is a part."""
+    if LIVE[figure].params is deployment_timeline.Params:
+        return deployment_timeline.at_own_pace(deployment_timeline.Params(**parameters))
+    return traces.load(parameters[LIVE[figure].trace])
 
 
 def slice_of(trace: traces.Trace) -> Slice:
@@ -171,7 +179,7 @@ def write_files(app: Sphinx, specs: Mapping[str, figures.Spec]) -> None:
             origin = figures.provenance(specs[name])
             target = folder / slice_name(origin)
             if not target.exists():
-                told = slice_of(traces.load(origin["parameters"][live.trace])).to_json()
+                told = slice_of(_replayed(name, origin["parameters"])).to_json()
                 target.write_text(json.dumps(told, separators=(",", ":")), "utf-8")
     wheel = build_wheel(_checkout(app), folder)
     vendored = _serve_pyodide(Path(app.outdir, "_static", "pyodide"))
