@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from mooncake_companion.costs import decode_cost
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_nodes
-from mooncake_companion.live import end_to_end
+from mooncake_companion.live import systems
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
 from mooncake_companion.live.statistics import mean
@@ -22,7 +22,7 @@ from mooncake_companion.simulator.coupled import CoupledCluster
 from mooncake_companion.simulator.reference import Record, Request
 
 MODES = {
-    "Disaggregated": end_to_end.MOONCAKE,
+    "Disaggregated": systems.MOONCAKE,
     "Coupled": "vLLM",
     "Coupled, chunked prefill": "vLLM Chunked Prefill",
     "Coupled, prefix caching": "vLLM Prefix Caching",
@@ -100,9 +100,9 @@ class Params:
                 f"parameter window_start_s: the replay ends at {self.replayed_s} s, got {self.window_start_s}"
             )
 
-    def _systems(self) -> end_to_end.Params:
+    def _systems(self) -> systems.Params:
         names = ("trace", "nodes", "prefill_nodes", "chunk_tokens", "cache_tokens_per_node", "node", "model")
-        return end_to_end.Params(**{name: getattr(self, name) for name in names})
+        return systems.Params(**{name: getattr(self, name) for name in names})
 
     def cluster(self, mode: str) -> Cluster | CoupledCluster:
         """One of the `MODES`."""

@@ -15,10 +15,10 @@ from mooncake_companion.costs import (
 )
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import GpuNode, load_node, load_nodes
-from mooncake_companion.live.end_to_end import BATCHINGS, MOONCAKE
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
 from mooncake_companion.live.statistics import mean, quantile
+from mooncake_companion.live.systems import BATCHINGS, MOONCAKE
 from mooncake_companion.live.watched import require_room
 from mooncake_companion.llm import TransformerModel, load_model, load_models
 from mooncake_companion.parameters import check, parameter
@@ -95,7 +95,7 @@ class Params:
     def cluster(
         self, system: str, *, node: GpuNode | None = None, host_time: bool | None = None
     ) -> Cluster | CoupledCluster:
-        """One of `end_to_end.SYSTEMS`, by its title; on another node, or without the host's time.
+        """One of `systems.SYSTEMS`, by its title; on another node, or without the host's time.
 
         Raises
         ------
