@@ -1,5 +1,6 @@
 """The figures that a page can compute again, and the one function that it asks."""
 
+import dataclasses
 import json
 import math
 import re
@@ -8,9 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.live import node_split, prefill_scheduling, storage_for_compute, walkthrough
+from mooncake_companion.live import (
+    node_split,
+    overload,
+    prefill_scheduling,
+    rejection,
+    storage_for_compute,
+    walkthrough,
+)
 from mooncake_companion.live.outcome import Outcome, Progress
-from mooncake_companion.live.slices import Slice, SliceParams
+from mooncake_companion.live.slices import MOST_REQUESTS, Slice, SliceParams
 from mooncake_companion.parameters import Parameter, Value, describe
 
 _NAMED = re.compile(r"^parameter (\w+): ")
@@ -32,6 +40,8 @@ class LiveFigure:
         Whether it replays a slice of the trace that the book's figure was made from.
     asks_requests : bool
         Whether a reader says how much of the slice; else the model takes what it needs.
+    requests : int
+        How much of it, if the reader leaves it so.
     beside_reported : bool
         Whether the figure also has what a paper reports, which stays.
     """
@@ -41,12 +51,14 @@ class LiveFigure:
     model: Callable[[Any, Any, Progress], Outcome]
     replays: bool = True
     asks_requests: bool = True
+    requests: int = SliceParams().requests
     beside_reported: bool = True
 
     def fields(self) -> tuple[Parameter, ...]:
         """What the page asks for, in its order."""
         declared = {each.name: each for each in describe(self.params)}
         length = describe(SliceParams) if self.replays and self.asks_requests else ()
+        length = tuple(dataclasses.replace(each, default=self.requests) for each in length)
         return (*length, *(declared[name] for name in self.shown))
 
 
@@ -58,6 +70,7 @@ _CONDUCTOR = (
     "nic_bytes_per_s",
     "arrival_speedup",
 )
+_LIMITS = ("ttft_limit_s", "tbt_limit_s", "predicted_decode_s")
 
 LIVE: Mapping[str, LiveFigure] = {
     "prefix-actions": LiveFigure(
@@ -89,6 +102,39 @@ LIVE: Mapping[str, LiveFigure] = {
             "kvcache_balancing_threshold",
         ),
         model=node_split.run,
+    ),
+    "overload-rejected": LiveFigure(
+        params=rejection.Params,
+        shown=("arrival_speedup", "prefill_nodes", "decode_pool_nodes", *_LIMITS),
+        model=rejection.rejected,
+        requests=MOST_REQUESTS,
+    ),
+    "overload-mechanism": LiveFigure(
+        params=overload.Params,
+        shown=(
+            "prefill_nodes",
+            "identical_input_tokens",
+            "identical_offered_load",
+            "identical_prefill_excess",
+            "ttft_limit_s",
+            "tbt_limit_s",
+        ),
+        model=rejection.mechanism,
+        replays=False,
+        beside_reported=False,
+    ),
+    "overload-pool-loads": LiveFigure(
+        params=rejection.LoadParams,
+        shown=("replay_speedup", "prefill_pool_nodes", "decode_pool_nodes", *_LIMITS),
+        model=rejection.loads,
+        requests=MOST_REQUESTS,
+    ),
+    "overload-decode-time": LiveFigure(
+        params=rejection.Params,
+        shown=("arrival_speedup", "prefill_nodes", "decode_pool_nodes", "ttft_limit_s", "tbt_limit_s"),
+        model=rejection.decode_times,
+        requests=MOST_REQUESTS,
+        beside_reported=False,
     ),
 }
 """Live figures by their id."""
@@ -123,14 +169,14 @@ def compute(
     values = {field.name: field.parse(given[field.name]) for field in live.fields() if field.name in given}
     settings = dict(values)
     if sliced is not None and live.asks_requests:
-        sliced = sliced.head(int(settings.pop("requests", SliceParams().requests)))
+        sliced = sliced.head(int(settings.pop("requests", live.requests)))
     outcome = live.model(live.params(**settings), sliced, progress)
     if sliced is not None and outcome.replayed:
         sliced = sliced.head(outcome.replayed)
-    return outcome, _told(live, sliced, values)
+    return outcome, _told(live, sliced, values, outcome.without_reported)
 
 
-def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value]) -> str:
+def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value], without: str) -> str:
     published = {field.name: field.default for field in live.fields()}
     changed = [
         f"{name} = {value}"
@@ -145,8 +191,8 @@ def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value]) -
             f"{sliced.source.rstrip('. ')}, "
         )
     told = f"Modelled here, in your browser, {of_what}{setting}."
-    kept = " What is reported is as in the paper, for its own setting and the whole trace."
-    return told + kept if live.beside_reported else told
+    kept = without or "What is reported is as in the paper, for its own setting and the whole trace."
+    return f"{told} {kept}" if live.beside_reported else told
 
 
 def answer(figure: str, given: str, sliced: str, progress: Progress) -> str:
@@ -164,8 +210,8 @@ def answer(figure: str, given: str, sliced: str, progress: Progress) -> str:
     Returns
     -------
     str
-        An object with ``rows``, ``description``, ``fixed`` and ``told``; or with ``error`` and, if it
-        is about one parameter, ``field``.
+        An object with ``rows``, ``description``, ``fixed``, ``told`` and ``reported`` (whether the
+        figure keeps what is); or with ``error`` and, if it is about one parameter, ``field``.
     """
     try:
         outcome, told = compute(
@@ -176,7 +222,13 @@ def answer(figure: str, given: str, sliced: str, progress: Progress) -> str:
         return json.dumps({"error": str(error), "field": named[1] if named else ""})
     rows = [{name: _finite(value) for name, value in row.items()} for row in outcome.rows]
     return json.dumps(
-        {"rows": rows, "description": outcome.description, "fixed": dict(outcome.fixed), "told": told}
+        {
+            "rows": rows,
+            "description": outcome.description,
+            "fixed": dict(outcome.fixed),
+            "told": told,
+            "reported": not outcome.without_reported,
+        }
     )
 
 

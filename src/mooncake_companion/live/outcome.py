@@ -23,9 +23,12 @@ class Outcome:
         Controls of the figure, by the name of their Vega parameter, that can have but one value now.
     replayed : int
         Requests that were replayed, where the model chose how many; 0 where the reader did.
+    without_reported : str
+        A sentence that says why what a paper reports is not shown beside the rows; empty where it is.
     """
 
     rows: list[Row]
     description: str
     fixed: Mapping[str, float | str] = field(default_factory=dict)
     replayed: int = 0
+    without_reported: str = ""
