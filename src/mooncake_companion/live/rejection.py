@@ -340,7 +340,7 @@ def _decode_loads(run: Played, times_s: Sequence[float]) -> Iterator[float]:
 
 
 def _pools(prefill_nodes: int, decode_nodes: int) -> str:
-    return f"a prefill pool of {prefill_nodes} and a decode pool of {decode_nodes} nodes"
+    return f"{prefill_nodes} prefill and {decode_nodes} decode node{'s' if decode_nodes > 1 else ''}"
 
 
 def _spans(rows: Sequence[Row]) -> str:
