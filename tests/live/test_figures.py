@@ -11,6 +11,7 @@ import pytest
 from mooncake_companion import traces
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
+    goodput,
     node_split,
     overload,
     prefill_scheduling,
@@ -19,6 +20,7 @@ from mooncake_companion.experiments import (
 )
 from mooncake_companion.live import overload as live_overload
 from mooncake_companion.live.figures import LIVE, answer, compute
+from mooncake_companion.live.goodput import FATES as goodput_fates
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
 from mooncake_companion.publish import live, registry
 from mooncake_companion.simulator import Routing, simulate
@@ -90,6 +92,27 @@ def test_the_walkthrough_weighs_as_the_experiment_does(conversation, request_num
     for row, same in zip(outcome.rows, expected, strict=True):
         close(row, {name: value for name, value in same.items() if value == value})
         assert row.keys() <= same.keys()
+
+
+@pytest.mark.parametrize("admission", ["early", "predictive"])
+def test_goodput_is_the_experiments(busy_hour, admission):
+    given = {"nodes": "4", "prefill_nodes": "2", "ttft_limit_s": "20", "tbt_limit_s": "0.2"}
+    given |= {"most_speedup": "2", "admission": admission, "requests": "300"}
+    outcome, _ = compute("goodput", given, live.slice_of(busy_hour))
+    params = goodput.Params(nodes=4, prefill_nodes=2, ttft_limit_s=20.0, admission=admission)
+    trace = busy_hour.head(300)
+    rows = {(row["system"], row["arrival_speedup"]): row for row in outcome.rows}
+    assert len(rows) == len(outcome.rows) == 5 * len(goodput.SYSTEMS)
+    for speedup in (0.4, 2.0):
+        faster = dataclasses.replace(trace, arrival_s=trace.arrival_s / speedup)
+        for system, limit_s, result in goodput._replays(params, faster):
+            if limit_s == 0.2:
+                shares = goodput._shares(result, 20.0, limit_s)
+                offered = {"offered_requests_per_s": 300 / faster.arrival_s[-1], "tbt_limit_s": limit_s}
+                close(rows.pop((system, speedup)), shares | offered)
+    assert all(sum(row[fate] for fate in goodput_fates) == pytest.approx(1) for row in outcome.rows)
+    assert {fate for fate in goodput_fates if any(row[fate] for row in outcome.rows)} == set(goodput_fates)
+    assert outcome.fixed == {"goodput_workload": "conversation", "goodput_limit": 0.2}
 
 
 def overloaded(trace, *, speedup, **settings):
@@ -256,6 +279,7 @@ sys.path.insert(0, {str(wheel)!r})
 import zipfile
 zipfile.ZipFile({str(wheel)!r}).extractall("unpacked")
 sys.path[0] = "unpacked"
+from mooncake_companion.live.goodput import FATES as goodput_fates
 from mooncake_companion.live.figures import LIVE, answer
 for name, figure in LIVE.items():
     sliced = open({str(sliced)!r}).read() if figure.replays else ""

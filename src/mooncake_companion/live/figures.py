@@ -10,6 +10,7 @@ from typing import Any
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.live import (
+    goodput,
     node_split,
     overload,
     prefill_scheduling,
@@ -42,6 +43,8 @@ class LiveFigure:
         Whether a reader says how much of the slice; else the model takes what it needs.
     requests : int
         How much of it, if the reader leaves it so.
+    trace : str
+        Whose slice, where the figure was made from several.
     beside_reported : bool
         Whether the figure also has what a paper reports, which stays.
     """
@@ -52,6 +55,7 @@ class LiveFigure:
     replays: bool = True
     asks_requests: bool = True
     requests: int = SliceParams().requests
+    trace: str = ""
     beside_reported: bool = True
 
     def fields(self) -> tuple[Parameter, ...]:
@@ -102,6 +106,19 @@ LIVE: Mapping[str, LiveFigure] = {
             "kvcache_balancing_threshold",
         ),
         model=node_split.run,
+    ),
+    "goodput": LiveFigure(
+        params=goodput.LiveParams,
+        shown=(
+            "most_speedup",
+            "nodes",
+            "prefill_nodes",
+            "ttft_limit_s",
+            "tbt_limit_s",
+            "admission",
+        ),
+        model=goodput.run,
+        trace=goodput.TRACE,
     ),
     "overload-rejected": LiveFigure(
         params=rejection.Params,

@@ -76,7 +76,7 @@ class Params:
         0.1, unit="s", low=0.001, high=100, help="limit of the time between tokens"
     )
     predicted_decode_s: float = parameter(
-        0.0, unit="s", low=0, high=1e4, help="decode time t_d that prediction assumes; 0: that which rejects fewest"
+        0.0, unit="s", low=0, high=1e4, help="decode time t_d of the prediction; 0: that which rejects fewest"
     )
     cache_tokens_per_node: int = parameter(
         3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"

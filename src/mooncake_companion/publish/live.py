@@ -67,7 +67,7 @@ def control_html(spec: figures.Spec) -> str:
     live = LIVE.get(name)
     if live is None:
         return ""
-    origin = figures.provenance(spec)
+    origin = _origin(spec)
     given = origin.get("parameters", {})
     fields = "".join(_field_html(name, field, given) for field in live.fields())
     slice_file = f' data-slice="{slice_name(origin)}"' if live.replays else ""
@@ -140,6 +140,16 @@ def _plain(value: Any) -> str:
 # --- the files that it loads ----------------------------------------------------------------------
 
 
+def _origin(spec: figures.Spec) -> dict[str, Any]:
+    """What made a figure; of several traces, the one whose slice is replayed."""
+    origin = figures.provenance(spec)
+    live = LIVE[spec["name"]]
+    if not live.trace:
+        return origin
+    trace = traces.load(live.trace)
+    return origin | {"trace_sha256": trace.sha256, "trace_source": trace.source}
+
+
 def slice_name(origin: Mapping[str, Any]) -> str:
     """File of the slice of the trace that a figure was made from."""
     return f"slice-{str(origin['trace_sha256'])[:16]}.json"
@@ -168,10 +178,10 @@ def write_files(app: Sphinx, specs: Mapping[str, figures.Spec]) -> None:
     folder.mkdir(parents=True)
     for name, live in LIVE.items():
         if live.replays and name in specs:
-            origin = figures.provenance(specs[name])
+            origin = _origin(specs[name])
             target = folder / slice_name(origin)
             if not target.exists():
-                told = slice_of(traces.load(origin["parameters"]["trace"])).to_json()
+                told = slice_of(traces.load(live.trace or origin["parameters"]["trace"])).to_json()
                 target.write_text(json.dumps(told, separators=(",", ":")), "utf-8")
     wheel = build_wheel(_checkout(app), folder)
     vendored = _serve_pyodide(Path(app.outdir, "_static", "pyodide"))
