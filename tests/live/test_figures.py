@@ -11,6 +11,7 @@ import pytest
 from mooncake_companion import traces
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
+    end_to_end,
     goodput,
     node_split,
     overload,
@@ -97,7 +98,7 @@ def test_the_walkthrough_weighs_as_the_experiment_does(conversation, request_num
 @pytest.mark.parametrize("admission", ["early", "predictive"])
 def test_goodput_is_the_experiments(busy_hour, admission):
     given = {"nodes": "4", "prefill_nodes": "2", "ttft_limit_s": "20", "tbt_limit_s": "0.2"}
-    given |= {"most_speedup": "2", "admission": admission, "requests": "300"}
+    given |= {"highest_speedup": "2", "admission": admission, "requests": "300"}
     outcome, _ = compute("goodput", given, live.slice_of(busy_hour))
     params = goodput.Params(nodes=4, prefill_nodes=2, ttft_limit_s=20.0, admission=admission)
     trace = busy_hour.head(300)
@@ -113,6 +114,20 @@ def test_goodput_is_the_experiments(busy_hour, admission):
     assert all(sum(row[fate] for fate in goodput_fates) == pytest.approx(1) for row in outcome.rows)
     assert {fate for fate in goodput_fates if any(row[fate] for row in outcome.rows)} == set(goodput_fates)
     assert outcome.fixed == {"goodput_workload": "conversation", "goodput_limit": 0.2}
+
+
+def test_the_systems_rhythms_are_the_experiments(busy_hour, monkeypatch):
+    given = {"nodes": "4", "prefill_nodes": "2", "arrival_speedup": "0.5", "chunk_tokens": "1000"}
+    monkeypatch.setattr(traces, "load", lambda name: busy_hour.head(200))
+    params = end_to_end.Params(nodes=4, prefill_nodes=2, arrival_speedup=0.5, chunk_tokens=1000)
+    sliced = live.slice_of(busy_hour.head(200))
+    for figure, measure in (("effective-capacity", end_to_end.run), ("tbt-distribution", end_to_end.curves)):
+        outcome, _ = compute(figure, given, sliced)
+        expected = measure(params).query("origin == 'modelled'").to_dict("records")
+        for row, same in zip(outcome.rows, expected, strict=True):
+            close(row, same)
+            assert row.keys() == same.keys() | {"workload"}
+    assert len({row["share"] for row in outcome.rows}) > 50
 
 
 def overloaded(trace, *, speedup, **settings):

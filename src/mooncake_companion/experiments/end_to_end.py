@@ -9,7 +9,18 @@ import pandas as pd
 
 from mooncake_companion import reported, traces
 from mooncake_companion.errors import CompanionError
-from mooncake_companion.live.systems import BATCHINGS, MOONCAKE, SYSTEMS, TBT_LIMITS_S, Params, Systems
+from mooncake_companion.live.systems import (
+    AXIS_END_S,
+    BATCHINGS,
+    MOONCAKE,
+    QUANTILES,
+    SYSTEMS,
+    TBT_LIMITS_S,
+    Params,
+    Systems,
+    capacity_column,
+    quantile_column,
+)
 from mooncake_companion.simulator import Result, simulate
 
 __all__ = [
@@ -29,9 +40,6 @@ __all__ = [
 
 FIGURES = {"conversation": "fig01", "toolagent": "fig06", "synthetic": "fig07"}
 """Where the paper has the TBT of each workload."""
-
-AXIS_END_S = 1.0
-QUANTILES = (0.1, 0.5, 0.9, 0.99)
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -139,14 +147,6 @@ def _shares(result: Result, limits_s: np.ndarray) -> np.ndarray:
     return np.searchsorted(tbt_s, limits_s, side="right") / len(tbt_s)
 
 
-def _capacity_column(limit_s: float) -> str:
-    return f"capacity_{round(1e3 * limit_s)}ms"
-
-
-def _quantile_column(level: float) -> str:
-    return f"tbt_p{round(100 * level)}_s"
-
-
 def _summary(system: str, result: Result) -> dict[str, Any]:
     limits_s = (*TBT_LIMITS_S, AXIS_END_S)
     capacity = _shares(result, np.array(limits_s))
@@ -157,8 +157,8 @@ def _summary(system: str, result: Result) -> dict[str, Any]:
     return {
         "origin": "modelled",
         "system": system,
-        **{_capacity_column(limit_s): share for limit_s, share in zip(limits_s, capacity, strict=True)},
-        **{_quantile_column(level): x for level, x in zip(QUANTILES, quantiles_s, strict=True)},
+        **{capacity_column(limit_s): share for limit_s, share in zip(limits_s, capacity, strict=True)},
+        **{quantile_column(level): x for level, x in zip(QUANTILES, quantiles_s, strict=True)},
         "tbt_mean_s": float(np.nanmean(result.tbt_s)),
         "prefill_s": float(prefill_s.mean()),
         "ttft_mean_s": float(result.ttft_s.mean()),
@@ -178,9 +178,9 @@ def _reported(params: Params) -> pd.DataFrame:
         row: dict[str, Any] = {"origin": "reported", "system": system}
         for limit_s in (*TBT_LIMITS_S, AXIS_END_S):
             share = stated.get(f"{figure}.capacity.{name}.{round(1e3 * limit_s)}ms", np.nan)
-            row[_capacity_column(limit_s)] = share / 100
+            row[capacity_column(limit_s)] = share / 100
         for level in QUANTILES:
-            row[_quantile_column(level)] = (
+            row[quantile_column(level)] = (
                 stated.get(f"{figure}.tbt_p{round(100 * level)}.{name}", np.nan) / 1e3
             )
         row["tbt_mean_s"] = stated.get(f"{figure}.tbt_mean.{name}", np.nan) / 1e3
@@ -195,13 +195,13 @@ def _claims_of(workload: str, rows: dict[str, dict[str, float]]) -> dict[str, fl
     for system, name in SYSTEMS.items():
         row = rows[system]
         for level in QUANTILES:
-            found[f"{figure}.tbt_p{round(100 * level)}.{name}"] = 1e3 * row[_quantile_column(level)]
+            found[f"{figure}.tbt_p{round(100 * level)}.{name}"] = 1e3 * row[quantile_column(level)]
         found[f"{figure}.tbt_mean.{name}"] = 1e3 * row["tbt_mean_s"]
         found[f"fast25.fig08.gpu_time.{workload}.{name}"] = row["prefill_s"]
         ratio = row["prefill_s"] / rows[MOONCAKE]["prefill_s"]
         found[f"fast25.fig08.ratio.{workload}.{name}"] = ratio
     for limit_s in (*TBT_LIMITS_S, AXIS_END_S):
-        milliseconds, column = round(1e3 * limit_s), _capacity_column(limit_s)
+        milliseconds, column = round(1e3 * limit_s), capacity_column(limit_s)
         for system, name in SYSTEMS.items():
             found[f"{figure}.capacity.{name}.{milliseconds}ms"] = 100 * rows[system][column]
             gain_percent = _gain_percent(rows[MOONCAKE][column], rows[system][column])

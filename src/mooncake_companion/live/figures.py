@@ -10,12 +10,14 @@ from typing import Any
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.live import (
+    end_to_end,
     goodput,
     node_split,
     overload,
     prefill_scheduling,
     rejection,
     storage_for_compute,
+    systems,
     walkthrough,
 )
 from mooncake_companion.live.outcome import Outcome, Progress
@@ -74,6 +76,7 @@ _CONDUCTOR = (
     "nic_bytes_per_s",
     "arrival_speedup",
 )
+_SYSTEMS = ("arrival_speedup", "nodes", "prefill_nodes", "cache_tokens_per_node", "chunk_tokens")
 _LIMITS = ("ttft_limit_s", "tbt_limit_s", "predicted_decode_s")
 
 LIVE: Mapping[str, LiveFigure] = {
@@ -107,10 +110,16 @@ LIVE: Mapping[str, LiveFigure] = {
         ),
         model=node_split.run,
     ),
+    "tbt-distribution": LiveFigure(
+        params=systems.Params, shown=_SYSTEMS, model=end_to_end.tbt, trace=systems.TRACE
+    ),
+    "effective-capacity": LiveFigure(
+        params=systems.Params, shown=_SYSTEMS, model=end_to_end.capacity, trace=systems.TRACE
+    ),
     "goodput": LiveFigure(
         params=goodput.LiveParams,
         shown=(
-            "most_speedup",
+            "highest_speedup",
             "nodes",
             "prefill_nodes",
             "ttft_limit_s",
@@ -118,7 +127,7 @@ LIVE: Mapping[str, LiveFigure] = {
             "admission",
         ),
         model=goodput.run,
-        trace=goodput.TRACE,
+        trace=systems.TRACE,
     ),
     "overload-rejected": LiveFigure(
         params=rejection.Params,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
 from mooncake_companion.live.statistics import mean
-from mooncake_companion.live.systems import BATCHINGS, MOONCAKE, Systems
+from mooncake_companion.live.systems import BATCHINGS, MOONCAKE, TRACE, Systems, replay
 from mooncake_companion.parameters import parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
-from mooncake_companion.simulator.coupled import CoupledCluster, replay_coupled
+from mooncake_companion.simulator.coupled import CoupledCluster
 from mooncake_companion.simulator.overload import Admission
 from mooncake_companion.simulator.reference import Record, Request
 
@@ -22,8 +22,6 @@ BARE_MOONCAKE = "Mooncake, no rejection, no cache"
 """What the two pools do alone, with nothing reused."""
 SYSTEMS = (MOONCAKE, OPEN_MOONCAKE, BARE_MOONCAKE, *BATCHINGS)
 
-TRACE = "conversation"
-"""What a page replays."""
 LOADS = 5
 """Loads between the least and the greatest, both included."""
 
@@ -70,14 +68,14 @@ class LiveParams(Params):
     """Those of the experiment, one TBT limit, and how fast the slice is replayed at most."""
 
     tbt_limit_s: float = parameter(0.1, unit="s", low=0.001, high=100, help="limit of the token rhythm")
-    most_speedup: float = parameter(
+    highest_speedup: float = parameter(
         3.0, low=0.1, high=100, help="replay the trace up to so many times as fast"
     )
 
     @property
     def speedups(self) -> list[float]:
         """How many times as fast as it was recorded the slice is offered."""
-        return [self.most_speedup * step / LOADS for step in range(1, LOADS + 1)]
+        return [self.highest_speedup * step / LOADS for step in range(1, LOADS + 1)]
 
 
 def run(params: LiveParams, sliced: Slice, progress: Progress) -> Outcome:
@@ -89,7 +87,7 @@ def run(params: LiveParams, sliced: Slice, progress: Progress) -> Outcome:
         offered_per_s = len(head.requests) / head.requests[-1].arrival_s
         for system, cluster in clusters.items():
             progress(len(rows), LOADS * len(clusters))
-            shares = _shares(head.requests, _replay(head, cluster), params)
+            shares = _shares(head.requests, replay(head, cluster), params)
             rows.append(
                 {
                     "origin": "modelled",
@@ -116,14 +114,6 @@ def run(params: LiveParams, sliced: Slice, progress: Progress) -> Outcome:
         ),
         fixed={"goodput_workload": TRACE, "goodput_limit": params.tbt_limit_s},
     )
-
-
-def _replay(sliced: Slice, cluster: Cluster | CoupledCluster) -> list[Record]:
-    if isinstance(cluster, CoupledCluster):
-        return replay_coupled(sliced.requests, cluster, block_tokens=sliced.block_tokens).records
-    return reference.replay(
-        sliced.requests, cluster, block_tokens=sliced.block_tokens, draws=sliced.draws
-    ).records
 
 
 def _shares(requests: Sequence[Request], records: Sequence[Record], params: LiveParams) -> dict[str, float]:

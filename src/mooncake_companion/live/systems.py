@@ -7,11 +7,16 @@ from typing import Any
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.live.slices import Slice
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
-from mooncake_companion.simulator.coupled import Batching, CoupledCluster
+from mooncake_companion.simulator.coupled import Batching, CoupledCluster, replay_coupled
+from mooncake_companion.simulator.reference import Record
 
+TRACE = "conversation"
+"""What a page replays a slice of."""
 MOONCAKE = "Mooncake"
 SYSTEMS = {
     MOONCAKE: "mooncake",
@@ -29,6 +34,9 @@ BATCHINGS = {
 
 TBT_LIMITS_S = (0.1, 0.2, 0.3)
 """Thresholds I, II and III."""
+AXIS_END_S = 1.0
+"""Where Figures 1, 6 and 7 end."""
+QUANTILES = (0.1, 0.5, 0.9, 0.99)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,3 +119,22 @@ class Params(Systems):
     arrival_speedup: float = parameter(
         1.0, low=0.01, high=100, help="replay the trace this many times as fast"
     )
+
+
+def capacity_column(limit_s: float) -> str:
+    """Column of the share of the requests with a TBT up to a limit."""
+    return f"capacity_{round(1e3 * limit_s)}ms"
+
+
+def quantile_column(level: float) -> str:
+    """Column of a quantile of TBT."""
+    return f"tbt_p{round(100 * level)}_s"
+
+
+def replay(sliced: Slice, cluster: Cluster | CoupledCluster) -> list[Record]:
+    """What the reference engine notes of every request of a slice."""
+    if isinstance(cluster, CoupledCluster):
+        return replay_coupled(sliced.requests, cluster, block_tokens=sliced.block_tokens).records
+    return reference.replay(
+        sliced.requests, cluster, block_tokens=sliced.block_tokens, draws=sliced.draws
+    ).records
