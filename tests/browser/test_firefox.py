@@ -10,7 +10,7 @@ from tests.browser.test_every_page import PAGES
 from tests.browser.test_live import settings as live_settings
 
 from mooncake_companion import traces
-from mooncake_companion.live.figures import compute
+from mooncake_companion.live.answers import compute
 from mooncake_companion.publish.live import slice_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

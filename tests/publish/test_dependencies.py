@@ -121,7 +121,13 @@ def test_every_module_of_the_model_is_reached_from_some_chapter():
     apart = {"cli", "publish"}
     # They make data that are kept, read other traces, draw what `companion sweep` finds, or run in a page.
     fitting = {"traces/fit.py", "traces/convert.py", "charts/sweep.py"}
-    fitting |= {"live/figures.py", "live/walkthrough.py"}
+    fitting |= {
+        "live/answers.py",
+        "live/end_to_end.py",
+        "live/figures.py",
+        "live/rejection.py",
+        "live/walkthrough.py",
+    }
     missed = {
         relative
         for module in PACKAGE.rglob("*.py")

@@ -16,7 +16,7 @@ async function start({ home, files, wheel, outside }) {
   const ready = await loadPyodide({ indexURL: home });
   ready.unpackArchive(await (await checked(wheel)).arrayBuffer(), "wheel", { extractDir: "/companion" });
   ready.runPython("import sys; sys.path.insert(0, '/companion')");
-  return ready.pyimport("mooncake_companion.live.figures");
+  return ready.pyimport("mooncake_companion.live.answers");
 }
 
 onmessage = async ({ data }) => {

@@ -130,12 +130,13 @@
       this.error.textContent = field && this.form.elements[field] ? "" : text;
     }
 
-    async show({ rows, description, fixed, offered, told }) {
+    async show({ rows, description, fixed, offered, told, reported }) {
       const figure = this.box.figure;
       this.original = this.original || figure.spec;
       const spec = copy(this.original);
       const table = Object.keys(spec.datasets)[0]; // a figure has exactly one
-      spec.datasets[table] = [...rows, ...spec.datasets[table].filter(row => row.origin === "reported")];
+      const kept = spec.datasets[table].filter(row => reported && row.origin === "reported");
+      spec.datasets[table] = [...rows, ...kept];
       spec.description = description;
       for (const param of spec.params || []) if (param.name in fixed) {
         param.value = fixed[param.name];

@@ -6,7 +6,6 @@ one load, here asked at all.
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,39 +14,29 @@ import pandas as pd
 from mooncake_companion import reported, traces
 from mooncake_companion.experiments import end_to_end
 from mooncake_companion.experiments.end_to_end import BATCHINGS, FIGURES, MOONCAKE, TBT_LIMITS_S
-from mooncake_companion.parameters import parameter
-from mooncake_companion.simulator import Admission, Cluster, CoupledCluster, Outcome, Result, simulate
+from mooncake_companion.live.goodput import BARE_MOONCAKE, OPEN_MOONCAKE, SYSTEMS, Params
+from mooncake_companion.simulator import Outcome, Result, simulate
 
-OPEN_MOONCAKE = "Mooncake, no rejection"
-"""Mooncake as in the end-to-end figures: whoever comes is let in, as with the baselines."""
-BARE_MOONCAKE = "Mooncake, no rejection, no cache"
-"""What the two pools do alone, with nothing reused."""
-SYSTEMS = (MOONCAKE, OPEN_MOONCAKE, BARE_MOONCAKE, *BATCHINGS)
+__all__ = [
+    "ATTAINMENT",
+    "BARE_MOONCAKE",
+    "BATCHINGS",
+    "MOONCAKE",
+    "OPEN_MOONCAKE",
+    "SPEEDUPS",
+    "SYSTEMS",
+    "WORKLOADS",
+    "Params",
+    "gains",
+    "peaks",
+    "run",
+]
+
 WORKLOADS = ("conversation", "synthetic")
 SPEEDUPS = (0.25, 0.5, 0.625, 0.75, 0.875, 1.0, 1.125, 1.25, 1.5, 1.75, 2.0, 3.0)
 """How many times as fast as it was recorded a workload is offered."""
 ATTAINMENT = 0.9
 """Share of the requests that must meet both limits where a load counts as borne."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params(end_to_end.Systems):
-    """The `end_to_end.Systems`, and when Mooncake turns a request away.
-
-    Stated (FAST'25, section 5.1): the limits. Assumed: early rejection (arXiv 2407.00079, section 7.2),
-    with the limits themselves as those of admission. vLLM 0.5.1 turns nobody away, so that under overload
-    its queues grow; `OPEN_MOONCAKE` shows what Mooncake would do then.
-    """
-
-    ttft_limit_s: float = parameter(30.0, unit="s", low=0.1, high=1e4, help="limit of the first token")
-    admission: str = parameter(
-        Admission.EARLY.value,
-        choices=tuple(each.value for each in Admission if each is not Admission.NONE),
-        help="how Mooncake chooses whom to turn away",
-    )
-    predicted_decode_s: float = parameter(
-        15.0, unit="s", low=0.01, high=1e4, help="t_d; predictive admission alone looks at it"
-    )
 
 
 def run(
@@ -152,19 +141,8 @@ def gains(table: pd.DataFrame) -> pd.Series:
 def _replays(params: Params, trace: traces.Trace) -> Iterator[tuple[str, float, Result]]:
     """Every system's replay, with the TBT limit that its requests are held against."""
     for limit_s in TBT_LIMITS_S:
-        admitting = params.mooncake(
-            admission=Admission(params.admission),
-            ttft_limit_s=params.ttft_limit_s,
-            tbt_limit_s=limit_s,
-            predicted_decode_s=params.predicted_decode_s,
-        )
-        yield MOONCAKE, limit_s, simulate(trace, admitting)
-    admitting_all: dict[str, Cluster | CoupledCluster] = {
-        OPEN_MOONCAKE: params.mooncake(),
-        BARE_MOONCAKE: dataclasses.replace(params, cache_tokens_per_node=0).mooncake(),
-        **{system: params.cluster(system) for system in BATCHINGS},
-    }
-    for system, cluster in admitting_all.items():
+        yield MOONCAKE, limit_s, simulate(trace, params.admitting(limit_s))
+    for system, cluster in params.open_to_all().items():
         result = simulate(trace, cluster)
         for limit_s in TBT_LIMITS_S:  # nobody is turned away, so that one replay serves all limits
             yield system, limit_s, result

@@ -6,153 +6,59 @@ early rejection) and Figure 10 (a sketch of why it swings, and of what predictio
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported, traces
-from mooncake_companion.costs import decode_step_time, load_calibration
-from mooncake_companion.hardware import load_node, load_nodes
-from mooncake_companion.llm import load_model, load_models
-from mooncake_companion.parameters import check, parameter
+from mooncake_companion.live import overload as setting
+from mooncake_companion.live.overload import (
+    ALIKE_INTERVAL_S,
+    ALIKE_S,
+    DECODE_TIMES,
+    MACHINES,
+    REJECTING,
+    SETTLED_S,
+    TITLES,
+    TRACE,
+    WINDOW_S,
+    Demand,
+    Params,
+    decode_times_s,
+    overloaded_decode_nodes,
+)
 from mooncake_companion.simulator import Admission, Cluster, Outcome, Result, load_series, simulate
-from mooncake_companion.simulator.overload import Limits, largest_batch
 
-TRACE = "conversation"
-"""What stands for the report's own trace: that of the same service some months later."""
-TITLES = {
-    Admission.NONE: "No rejection",
-    Admission.BASELINE: "Baseline",
-    Admission.EARLY: "Early rejection",
-    Admission.PREDICTIVE: "Early rejection based on prediction",
-}
-"""The policies by the names of Table 3, which has not the first."""
-REJECTING = (Admission.BASELINE, Admission.EARLY, Admission.PREDICTIVE)
-DECODE_TIMES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Values of t_d that are tried, in mean decode times."""
+__all__ = [
+    "DECODE_TIMES",
+    "REJECTING",
+    "TITLES",
+    "TRACE",
+    "Demand",
+    "Params",
+    "claims",
+    "decode_time_sweep",
+    "demand",
+    "mechanism",
+    "mechanism_by_length",
+    "orders",
+    "overloaded_decode_nodes",
+    "run",
+    "series",
+    "spread",
+    "sweep",
+    "swing",
+    "swing_sweep",
+]
+
 SPEEDUPS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0)
-WINDOW_S = 1200.0
-"""Length of Figure 9."""
-MACHINES = 20
-"""Of the cluster that Figure 9 shows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """The experiment's setting; the defaults are the paper's where it states them.
-
-    Stated (section 8.2): 8 prefill and 8 decode nodes, a real trace at twice its speed, the three
-    policies; elsewhere in the report: the limits of 30 s and 0.1 s (section 8.1.3, for another
-    experiment), that load is predicted TTFT and TBT over them (7.1), that the pools' load decides
-    (7.2), the prediction (7.4), and that a decode node checks again after the prefill (3).
-
-    Assumed: the cache and the threshold, as in `prefill_scheduling`. The trace: the report's own
-    where it can be had. Two things follow rules that look at no reported value. *Decode nodes*: the
-    stated 8, or as many fewer as it takes for decode to be offered more than it can do; section 8.2
-    is about overload, and without it all policies are alike. *t_d*, which the report leaves open: of
-    `DECODE_TIMES` the one with which the fewest are rejected, as an operator would set it. That rule was
-    settled with the order of Table 3 in view, though not its numbers: its rows test how many are
-    rejected, not in which order.
-    """
-
-    trace: str = parameter(TRACE, help="registered trace, or the path of a JSONL file")
-    arrival_speedup: float = parameter(2.0, low=0.01, high=100, help="replay the trace so many times as fast")
-    prefill_nodes: int = parameter(8, unit="nodes", low=1, high=64, help="nodes that prefill")
-    decode_nodes: int = parameter(
-        8, unit="nodes", low=1, high=64, help="nodes that decode; fewer where so many are not overloaded"
-    )
-    ttft_limit_s: float = parameter(
-        30.0, unit="s", low=0.1, high=1e4, help="limit of the time to first token"
-    )
-    tbt_limit_s: float = parameter(
-        0.1, unit="s", low=0.001, high=100, help="limit of the time between tokens"
-    )
-    predicted_decode_s: float = parameter(
-        0.0, unit="s", low=0, high=1e4, help="t_d of the prediction; 0: that which rejects fewest"
-    )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
-    identical_input_tokens: int = parameter(
-        65_536, unit="tokens", low=512, high=131_072, help="prompt of the identical requests of `mechanism`"
-    )
-    identical_offered_load: float = parameter(
-        2.0, low=0.1, high=10, help="what they ask of decode, over what it can do"
-    )
-    identical_prefill_excess: float = parameter(
-        1.5, low=0.1, high=10, help="what prefill can do of them, over what decode can"
-    )
-
-    seed: int = parameter(0, low=0, high=2**32 - 1, help="of the arrivals that `spread` draws")
-    replicates: int = parameter(5, unit="runs", low=1, high=100, help="runs of `spread`")
-
-    def __post_init__(self) -> None:
-        check(self)
-
-    def cluster(self, admission: Admission, decode_nodes: int, predicted_decode_s: float = 1.0) -> Cluster:
-        """The two pools of one run."""
-        return Cluster(
-            node=load_node(self.node),
-            model=load_model(self.model),
-            calibration=load_calibration(host=False),
-            prefill_nodes=self.prefill_nodes,
-            decode_nodes=decode_nodes,
-            cache_tokens_per_node=self.cache_tokens_per_node,
-            kvcache_balancing_threshold=self.kvcache_balancing_threshold,
-            admission=admission,
-            ttft_limit_s=self.ttft_limit_s,
-            tbt_limit_s=self.tbt_limit_s,
-            predicted_decode_s=predicted_decode_s,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """What a trace asks of decode nodes.
-
-    Parameters
-    ----------
-    nodes : float
-        Decode nodes that could just do it; more than there are is overload.
-    sequences : int
-        Mean requests that fill a node.
-    mean_decode_s : float
-        Time in which a full node makes a mean answer, in seconds.
-    """
-
-    nodes: float
-    sequences: int
-    mean_decode_s: float
+"""Replay speeds of `sweep`."""
 
 
 def demand(trace: traces.Trace, params: Params) -> Demand:
-    """What `trace` asks of decode nodes that are kept at their limits.
-
-    A request counts as long as it decodes: contexts are weighted with the answers' tokens.
-    """
-    step_s, limits = _decode(params)
-    steps = trace.output_tokens - 1
-    context_tokens = float(np.average(trace.input_tokens + trace.output_tokens, weights=steps))
-    sequences = max(1, largest_batch(int(context_tokens), limits))
-    full_step_s = step_s(sequences, int(sequences * context_tokens))
-    duration_s = max(float(trace.arrival_s[-1]), full_step_s)
-    return Demand(
-        nodes=float(steps.sum()) / duration_s * full_step_s / sequences,
-        sequences=sequences,
-        mean_decode_s=float(steps.mean()) * full_step_s,
-    )
-
-
-def overloaded_decode_nodes(asked: Demand, params: Params) -> int:
-    """The decode nodes of `params`, or as many fewer as it takes for them to be overloaded."""
-    return max(1, min(params.decode_nodes, int(asked.nodes)))
+    """What `trace` asks of decode nodes; see `live.overload.demand`."""
+    columns = trace.input_tokens.tolist(), trace.output_tokens.tolist()
+    return setting.demand(*columns, float(trace.arrival_s[-1]), params)
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -272,19 +178,20 @@ def mechanism(params: Params) -> pd.DataFrame:
     """Load of both pools when all requests are alike and come evenly, under each rejecting policy.
 
     Nothing is random then, and t_d is what every request really takes, so that what swings is the
-    policy's doing: Figure 10 made by the model. Answers are as long as gives
-    `params.identical_prefill_excess`, on as few decode nodes as make them at least 200 tokens long.
+    policy's doing: Figure 10 made by the model. See `live.overload.identical` for the requests.
 
     Returns
     -------
     DataFrame
         Columns as of `series`, without reported rows: the figure is a sketch, not a measurement.
     """
-    trace, nodes, decode_s = _identical(params)
+    alike = setting.identical(params)
+    trace = traces.Trace.from_requests([request[:4] for request in alike.requests()])
     tables = []
     for admission in REJECTING:
-        cluster = params.cluster(admission, nodes, decode_s)
-        tables.append(_load_table(cluster, simulate(trace, cluster), 300.0, 300.0, interval_s=2.5))
+        cluster = params.cluster(admission, alike.decode_nodes, alike.decode_s)
+        result = simulate(trace, cluster)
+        tables.append(_load_table(cluster, result, SETTLED_S, ALIKE_S - SETTLED_S, ALIKE_INTERVAL_S))
     table = pd.concat(tables, ignore_index=True)
     table.attrs["provenance"] = _provenance(params, trace)
     return table
@@ -409,7 +316,7 @@ def spread(params: Params) -> pd.DataFrame:
     return table
 
 
-def claims(params: Params = Params()) -> dict[str, float]:
+def claims(params: Params = Params()) -> dict[str, float]:  # noqa: B008 - it is frozen
     """Modelled values of Table 3 and Figure 9 by claim id.
 
     Notes
@@ -432,12 +339,6 @@ def claims(params: Params = Params()) -> dict[str, float]:
     return values | {"arxiv.fig09.correlation": float(swings["correlation"])}
 
 
-def _decode(params: Params) -> tuple[partial[float], Limits]:
-    cluster = params.cluster(Admission.NONE, 1)
-    step_s = partial(decode_step_time, cluster.node, cluster.model, calibration=cluster.calibration)
-    return step_s, Limits(step_s, params.tbt_limit_s, cluster.vram_tokens)
-
-
 def _replayed(params: Params) -> traces.Trace:
     trace = traces.load(params.trace)
     return dataclasses.replace(trace, arrival_s=trace.arrival_s / params.arrival_speedup)
@@ -449,9 +350,7 @@ def _each(
     """A run of each policy; prediction with its t_d."""
     runs = []
     for admission in admissions:
-        tried = [params.predicted_decode_s or multiple * asked.mean_decode_s for multiple in DECODE_TIMES]
-        if admission is not Admission.PREDICTIVE or params.predicted_decode_s:
-            tried = tried[:1]
+        tried = decode_times_s(params, admission, asked)
         clusters = [params.cluster(admission, nodes, decode_s) for decode_s in tried]
         results = [simulate(trace, cluster) for cluster in clusters]
         runs.append(min(zip(clusters, results, strict=True), key=lambda run: _counts(run[1])["rejected"]))
@@ -514,42 +413,6 @@ def _load_table(
     window = window.rename(columns={"prefill_load": "Prefill", "decode_load": "Decode"})
     table = window.melt(id_vars="time_s", var_name="pool", value_name="load")
     return table.assign(origin="modelled", policy=TITLES[cluster.admission])
-
-
-def _identical(params: Params) -> tuple[traces.Trace, int, float]:
-    """Requests that are all alike, the decode nodes for them, and what one of them takes to decode."""
-    step_s, limits = _decode(params)
-    prefill_s = _prefill_alone_s(params)
-    nodes, output_tokens = 0, 0
-    while output_tokens < 200:
-        nodes += 1
-        output_tokens = 200
-        for _ in range(20):  # the answer is part of what fills a node: a fixed point
-            context_tokens = params.identical_input_tokens + output_tokens
-            sequences = largest_batch(context_tokens, limits)
-            full_step_s = step_s(sequences, sequences * context_tokens)
-            answers_per_s = params.prefill_nodes / prefill_s / params.identical_prefill_excess
-            output_tokens = 1 + int(nodes * sequences / full_step_s / answers_per_s)
-    decode_s = (output_tokens - 1) * full_step_s
-    requests_per_s = params.identical_offered_load * nodes * sequences / decode_s
-    count, blocks = int(600.0 * requests_per_s), -(-params.identical_input_tokens // traces.BLOCK_TOKENS)
-    requests = [
-        (
-            index / requests_per_s,
-            params.identical_input_tokens,
-            output_tokens,
-            range(blocks * index, blocks * (index + 1)),
-        )
-        for index in range(count)
-    ]
-    return traces.Trace.from_requests(requests), nodes, decode_s
-
-
-def _prefill_alone_s(params: Params) -> float:
-    """Seconds that one of the identical requests takes to prefill on an idle node."""
-    blocks = range(-(-params.identical_input_tokens // traces.BLOCK_TOKENS))
-    alone = traces.Trace.from_requests([(0.0, params.identical_input_tokens, 1, blocks)])
-    return float(simulate(alone, params.cluster(Admission.NONE, 1)).prefill_s[0])
 
 
 def _provenance(params: Params, trace: traces.Trace) -> dict[str, object]:

@@ -25,6 +25,8 @@ class Outcome:
         What controls of the figure let a reader choose among now, where that is not what it was.
     replayed : int
         Requests that were replayed, where the model chose how many; 0 where the reader did.
+    without_reported : str
+        A sentence that says why what a paper reports is not shown beside the rows; empty where it is.
     """
 
     rows: list[Row]
@@ -32,3 +34,4 @@ class Outcome:
     fixed: Mapping[str, float | str] = field(default_factory=dict)
     offered: Mapping[str, Sequence[float | str]] = field(default_factory=dict)
     replayed: int = 0
+    without_reported: str = ""

@@ -49,7 +49,7 @@ DRAWS_SEED = 0
 
 _FOLDER = "live"
 _NPM_TIMEOUT_S = 120
-_LIVE_CODE = "```{code-cell}\nfrom mooncake_companion.live import figures\n```\n"
+_LIVE_CODE = "```{code-cell}\nfrom mooncake_companion.live import answers\n```\n"
 
 _UNITS_IN_NAMES = ("s", "bytes/s", "Gbit/s")
 _CODE = re.compile("`([^`]*)`")
@@ -68,7 +68,7 @@ def control_html(spec: figures.Spec) -> str:
     live = LIVE.get(name)
     if live is None:
         return ""
-    origin = figures.provenance(spec)
+    origin = _origin(spec)
     given = origin.get("parameters", {})
     fields = "".join(_field_html(name, field, given) for field in live.fields())
     slice_file = f' data-slice="{slice_name(origin)}"' if live.replays else ""
@@ -141,6 +141,16 @@ def _plain(value: Any) -> str:
 # --- the files that it loads ----------------------------------------------------------------------
 
 
+def _origin(spec: figures.Spec) -> dict[str, Any]:
+    """What made a figure; of several traces, the one whose slice is replayed."""
+    origin = figures.provenance(spec)
+    live = LIVE[spec["name"]]
+    if not live.trace:
+        return origin
+    trace = traces.load(live.trace)
+    return origin | {"trace_sha256": trace.sha256, "trace_source": trace.source}
+
+
 def slice_name(origin: Mapping[str, Any]) -> str:
     """File of the slice of the trace that a figure was made from."""
     return f"slice-{str(origin['trace_sha256'])[:16]}.json"
@@ -148,9 +158,10 @@ def slice_name(origin: Mapping[str, Any]) -> str:
 
 def _replayed(figure: str, parameters: Mapping[str, Any]) -> traces.Trace:
     """The trace that a figure replays; of some it is a part."""
-    if LIVE[figure].params is deployment_timeline.Params:
+    live = LIVE[figure]
+    if live.params is deployment_timeline.Params:
         return deployment_timeline.at_own_pace(deployment_timeline.Params(**parameters))
-    return traces.load(parameters[LIVE[figure].trace])
+    return traces.load(live.trace or parameters[live.trace_parameter])
 
 
 def slice_of(trace: traces.Trace) -> Slice:
@@ -176,7 +187,7 @@ def write_files(app: Sphinx, specs: Mapping[str, figures.Spec]) -> None:
     folder.mkdir(parents=True)
     for name, live in LIVE.items():
         if live.replays and name in specs:
-            origin = figures.provenance(specs[name])
+            origin = _origin(specs[name])
             target = folder / slice_name(origin)
             if not target.exists():
                 told = slice_of(_replayed(name, origin["parameters"])).to_json()
