@@ -10,8 +10,8 @@ from mooncake_companion.charts.workloads import panels, title
 MODELLED, REPORTED = "modelled", "reported"
 _DASHES: list[list[float]] = [[1, 0], [8, 3], [4, 3], [1.5, 3]]
 _CAPACITY_TICKS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
-_ALL_BLOCKS = 300_000
-"""Where room for all blocks is drawn: a step to the right of the largest capacity."""
+_ALL_BLOCKS = 1_000_000
+"""Where room for all blocks is drawn: so far to the right of the largest capacity that both have a label."""
 
 
 def capacity(table: pd.DataFrame) -> alt.ConcatChart:
