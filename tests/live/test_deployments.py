@@ -11,10 +11,8 @@ from mooncake_companion.experiments import (
     deployment_timeline,
 )
 from mooncake_companion.live.answers import compute
-from mooncake_companion.live.watched import watch
 from mooncake_companion.publish import live
-from mooncake_companion.simulator.serving_path import requests_of
-from mooncake_companion.simulator.timeline import timeline
+from mooncake_companion.simulator.watched import watch
 
 DEPLOYMENTS = {
     "nodes": "4",
@@ -36,18 +34,6 @@ def conversations():
 @pytest.fixture(scope="module")
 def deployments(conversations):
     return deployment_timeline.replays(conversations[0])
-
-
-@pytest.mark.parametrize("mode", deployment_timeline.MODES)
-def test_the_engines_are_watched_alike_with_numpy_and_without(conversations, deployments, mode):
-    params, trace = conversations
-    cluster = params.cluster(mode)
-    faster = dataclasses.replace(trace, arrival_s=trace.arrival_s / 3)
-    watched = watch(requests_of(faster), cluster, block_tokens=trace.block_tokens)
-    assert len(watched.iterations) > 1000
-    assert watched.iterations == timeline(faster, cluster).iterations
-    finish_s = [record.finish_s for record in watched.records]
-    assert finish_s == deployments[mode].result.finish_s.tolist()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,9 +27,9 @@ from mooncake_companion.live.deployment_timeline import (
     rhythm_parts,
     window_rows,
 )
-from mooncake_companion.live.watched import Iteration
 from mooncake_companion.simulator import Cluster, CoupledCluster
 from mooncake_companion.simulator.timeline import Timeline, timeline
+from mooncake_companion.simulator.watched import Iteration
 
 __all__ = [
     "BEHIND",
@@ -216,7 +216,7 @@ def _noted(watched: Timeline) -> tuple[list[Served], list[Iteration]]:
     """What became of each request, and what each node did, as plain rows."""
     columns = (getattr(watched.result, name).tolist() for name in Served._fields)
     served = [Served(*row) for row in zip(*columns, strict=True)]
-    return served, cast("list[Iteration]", watched.iterations)  # the same, without NumPy around it
+    return served, watched.iterations
 
 
 def _with_provenance(table: pd.DataFrame, params: Params) -> pd.DataFrame:

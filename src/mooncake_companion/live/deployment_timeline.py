@@ -14,12 +14,12 @@ from mooncake_companion.live import systems
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
 from mooncake_companion.live.statistics import mean
-from mooncake_companion.live.watched import Iteration, watch
 from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.coupled import CoupledCluster
 from mooncake_companion.simulator.reference import Record, Request
+from mooncake_companion.simulator.watched import Iteration, watch
 
 MODES = {
     "Disaggregated": systems.MOONCAKE,
@@ -175,7 +175,7 @@ def _replays(
     for done, mode in enumerate(MODES):
         progress(done, len(MODES))
         cluster = params.cluster(mode)
-        records, iterations = watch(sliced.requests, cluster, block_tokens=sliced.block_tokens)
+        records, iterations, _ = watch(sliced.requests, cluster, block_tokens=sliced.block_tokens)
         served = [_served(*each) for each in zip(sliced.requests, records, strict=True)]
         yield mode, cluster, served, iterations
 

@@ -19,7 +19,6 @@ from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
 from mooncake_companion.live.statistics import mean, quantile
 from mooncake_companion.live.systems import BATCHINGS, MOONCAKE
-from mooncake_companion.live.watched import require_room
 from mooncake_companion.llm import TransformerModel, load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.presets import is_file
@@ -27,6 +26,7 @@ from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster, Deployment
 from mooncake_companion.simulator.coupled import CoupledCluster
 from mooncake_companion.simulator.overload import Admission
+from mooncake_companion.simulator.watched import require_room
 
 PERCENTILES = (50, 90, 99)
 BYTES = ("fetched_bytes", "streamed_bytes", "loaded_bytes")

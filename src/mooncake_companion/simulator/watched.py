@@ -1,8 +1,9 @@
-"""What every node did and when, from the reference engines watched: `simulator.timeline` in plain Python.
+"""What every node does and when: the reference engines, watched. Standard library only.
 
-That one makes tables of it and so needs NumPy; the tests hold the two to the same iterations.
+Nothing of what they do is changed.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from mooncake_companion.simulator.clock import Order
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.coupled import Batching, CoupledCluster
 from mooncake_companion.simulator.reference import Record, Request
+from mooncake_companion.simulator.scheduler import Routing
 
 
 class Chunk(NamedTuple):
@@ -24,7 +26,21 @@ class Chunk(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """What a node's GPUs did without a break; fields as of `simulator.timeline.Iteration`."""
+    """What a node's GPUs did from one instant to another, without a break.
+
+    Parameters
+    ----------
+    node : int
+        Of a pair of pools, the prefill nodes come first.
+    start_s, end_s : float
+        Seconds from the trace's start.
+    chunks : tuple of Chunk
+        Prompts that were computed, or parts of them.
+    decoded : tuple of int
+        Requests that were given a token at the end.
+    context_tokens : int
+        Tokens in the KV cache of those together, at the start.
+    """
 
     node: int
     start_s: float
@@ -35,10 +51,11 @@ class Iteration(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """A replay: what was noted of the requests, and all iterations by node and time."""
+    """A replay: what was noted of the requests, all iterations by node and time, and counters."""
 
     records: list[Record]
     iterations: list[Iteration]
+    counters: dict[str, int]
 
 
 def watch(requests: Sequence[Request], cluster: Cluster | CoupledCluster, *, block_tokens: int) -> Watched:
@@ -56,9 +73,16 @@ def watch(requests: Sequence[Request], cluster: Cluster | CoupledCluster, *, blo
     Raises
     ------
     InputError
-        If a request is too long for a node's memory.
+        If prefill nodes form pipelines, which work on several prompts at once, if routing is random,
+        or if a request is too long for a node's memory.
     """
     require_room(requests, cluster, block_tokens)
+    if isinstance(cluster, Cluster) and cluster.pipeline_nodes > 1:
+        raise InputError(
+            f"Cluster.pipeline_nodes: a timeline is of single nodes, got {cluster.pipeline_nodes}"
+        )
+    if isinstance(cluster, Cluster) and cluster.routing is Routing.RANDOM:
+        raise InputError("Cluster.routing: a timeline draws nothing at random; choose another routing")
     path: _WatchedPools | _WatchedCoupled
     if isinstance(cluster, CoupledCluster):
         path = _WatchedCoupled(requests, cluster, block_tokens)
@@ -67,7 +91,7 @@ def watch(requests: Sequence[Request], cluster: Cluster | CoupledCluster, *, blo
     for index, request in enumerate(requests):
         path.clock.at(request.arrival_s, Order.ARRIVE, index, partial(path.arrive, index))
     path.clock.run()
-    return Watched(path.records, sorted(path.iterations))
+    return Watched(path.records, sorted(path.iterations), path.counters())
 
 
 def require_room(requests: Sequence[Request], cluster: Cluster | CoupledCluster, block_tokens: int) -> None:
@@ -97,7 +121,8 @@ class _WatchedPools(reference._ServingPath):
         """Prefills, which stand in the records, and decode steps."""
         found = list(self.steps)
         for index, record in enumerate(self.records):
-            assert record.choice is not None
+            if record.choice is None or math.isnan(record.start_s):
+                continue
             chunk = Chunk(index, record.choice.reused_tokens, self._requests[index].input_tokens)
             found.append(Iteration(record.choice.node, record.start_s, record.first_token_s, (chunk,), (), 0))
         return found
@@ -121,6 +146,10 @@ class _WatchedCoupled(coupled._CoupledPath):
         super().__init__(*arguments)
         self.iterations: list[Iteration] = []
         self._started_s: dict[int, float] = {}
+
+    def counters(self) -> dict[str, int]:
+        """Of all nodes together."""
+        return {"decode_steps": sum(node.steps for node in self.nodes)}
 
     def _iterate(self, number: int) -> None:
         self._started_s[number] = self.clock.now_s
