@@ -43,6 +43,7 @@ SOURCES = (
     "experiments/paper_traces.py",
     "experiments/prefill_scheduling.py",
     "experiments/sensitivity.py",
+    "live/overload.py",
     "live/prefill_scheduling.py",
     "simulator/cluster.py",
     "simulator/coupled.py",

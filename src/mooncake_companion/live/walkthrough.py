@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from mooncake_companion.costs import decode_step_time
 from mooncake_companion.live import prefill_scheduling
 from mooncake_companion.live.outcome import Outcome, Progress, Row
+from mooncake_companion.live.overload import limits_of
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
 from mooncake_companion.parameters import parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
-from mooncake_companion.simulator.overload import DecodeLoad, Limits, mean_load, share_of_limits
+from mooncake_companion.simulator.overload import DecodeLoad, mean_load, share_of_limits
 from mooncake_companion.simulator.reference import Record, Request
 from mooncake_companion.simulator.scheduler import Routing
 
@@ -63,7 +62,8 @@ def _rows(requests: Sequence[Request], records: Sequence[Record], cluster: Clust
         for choice in record.choices
     ]
     shares = [
-        share_of_limits(_with(load, asked), _limits(cluster)) for load in _running(requests, records, cluster)
+        share_of_limits(_with(load, asked), limits_of(cluster))
+        for load in _running(requests, records, cluster)
     ]
     return rows + [
         {
@@ -86,7 +86,7 @@ def _facts(requests: Sequence[Request], records: Sequence[Record], cluster: Clus
         "output_tokens": asked.output_tokens,
         "decode_nodes": cluster.decode_nodes,
         "rejected": False,
-        "pool_share": share_of_limits(_with(mean_load(loads), asked), _limits(cluster)),
+        "pool_share": share_of_limits(_with(mean_load(loads), asked), limits_of(cluster)),
     }
 
 
@@ -102,11 +102,6 @@ def _running(requests: Sequence[Request], records: Sequence[Record], cluster: Cl
 
 def _with(load: DecodeLoad, request: Request) -> DecodeLoad:
     return DecodeLoad(load.sequences + 1, load.tokens + request.input_tokens + request.output_tokens)
-
-
-def _limits(cluster: Cluster) -> Limits:
-    step_s = partial(decode_step_time, cluster.node, cluster.model, calibration=cluster.calibration)
-    return Limits(step_s, cluster.tbt_limit_s, cluster.vram_tokens)
 
 
 def _description(request: int, rows: Sequence[Row]) -> str:
