@@ -10,6 +10,7 @@ import pytest
 from mooncake_companion import reported, traces
 from mooncake_companion.cli import companion
 from mooncake_companion.experiments import end_to_end, goodput, prefill_scheduling
+from mooncake_companion.live.figures import LIVE
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -76,3 +77,9 @@ def test_the_result_is_what_the_paper_reports_and_the_model_gives():
     slow = goodput.gains(goodput.run(goodput.Params(), workloads=["conversation"], speedups=[0.5]))
     half = round(100 * float(slow["conversation", 0.1, 0.5]))
     assert numbers == [stated[0], 100, modelled[0], 200, 300, *stated[1:], *modelled[1:], 100, half]
+
+
+def test_the_count_of_figures_that_run_in_the_page_is_told():
+    assert len(LIVE) == 20, "README and CHANGELOG say twenty"
+    for file in (README, README.with_name("CHANGELOG.md")):
+        assert re.search(r"\btwenty\b[^.]*\bfigures\b", file.read_text("utf-8"), re.IGNORECASE)
