@@ -14,13 +14,16 @@ from mooncake_companion.datafiles import replacing
 
 KERNEL_NAME = "python3"
 
+_LONGEST_FOLDER = 70
+"""Of temporary files, in bytes; a socket's path may have 103."""
+
 
 class SocketProvisioner(LocalProvisioner):
     """Start a kernel that is spoken to over sockets in a folder of its own.
 
     Jupyter's own way is TCP: it looks for five free ports, lets go of them and passes their numbers to
-    the kernel, and when several kernels start at once another may have taken one by then. Windows has
-    no such sockets and keeps TCP.
+    the kernel, and when several kernels start at once another may have taken one by then. Where there
+    are no such sockets (Windows) or their paths would be too long, it is TCP.
     """
 
     _folder: str | None = None
@@ -28,8 +31,9 @@ class SocketProvisioner(LocalProvisioner):
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Choose the sockets before the command line is made."""
         manager = self.parent
-        if sys.platform != "win32" and manager is not None and self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="kernel-")  # short: a socket's path has 103 characters
+        fits = sys.platform != "win32" and len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_FOLDER
+        if fits and manager is not None and self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="kernel-")
             manager.transport = "ipc"
             manager.ip = str(Path(self._folder, "socket"))
         prepared: dict[str, Any] = await super().pre_launch(**kwargs)
