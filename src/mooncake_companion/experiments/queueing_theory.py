@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from mooncake_companion import traces
 from mooncake_companion.costs import Calibration, load_calibration, prefill_time
@@ -110,7 +110,7 @@ def _engine(
     arrival_s = np.cumsum(rng.exponential(mean_s / utilisation, len(tokens)))
     waits = _waits_s(arrival_s, tokens, _calibration(service)) / mean_s
     batches = np.array([batch.mean() for batch in np.array_split(waits, _BATCHES + 1)[1:]])  # warmed up
-    half = stats.t.ppf(0.975, _BATCHES - 1) * batches.std(ddof=1) / np.sqrt(_BATCHES)
+    half = special.stdtrit(_BATCHES - 1, 0.975) * batches.std(ddof=1) / np.sqrt(_BATCHES)
     mean = float(batches.mean())
     at = {"service": service, "utilisation": utilisation}
     return {"origin": "engine", **at, "wait_services": mean, "low": mean - half, "high": mean + half}

@@ -65,7 +65,11 @@ class VegaLiteMime:
             chapter = any_chapter(env.docname.rpartition("/")[2])
             published = {declared.name: declared.default for declared in chapter.parameters}
             spec = figures.stamped(spec, chapter=chapter.name, parameters=published)
-        _figures(env)[spec.setdefault("name", "unnamed")] = {"docname": env.docname, "spec": spec}
+        _figures(env)[spec.setdefault("name", "unnamed")] = {
+            "docname": env.docname,
+            "spec": spec,
+            "fresh": True,
+        }
         return [ChartNode("", spec=spec)]
 
 
@@ -227,10 +231,14 @@ def write_downloads(app: Sphinx, exception: Exception | None) -> None:
     for name, figure in sorted(known.items()):
         specification = folder / f"{name}.json"
         written = not anew and specification.exists()
-        if not written or specification.read_text("utf-8") != figures.to_json(figure["spec"]):
+        if not written or (figure["fresh"] and _differs(specification, figure["spec"])):
             figures.write_figure(figure["spec"], folder)
     if app.config.companion_live:
         live.write_files(app, {name: figure["spec"] for name, figure in known.items()})
+
+
+def _differs(written: Path, spec: figures.Spec) -> bool:
+    return written.read_text("utf-8") != figures.to_json(spec)
 
 
 def check_register(app: Sphinx, env: BuildEnvironment) -> None:
@@ -347,8 +355,10 @@ def outdated(
 
 
 def note_reading(_app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
-    """Note whether any page is read anew."""
+    """Note whether any page is read anew, and that no figure is yet."""
     _kept(env, "companion_look")["reads"] = bool(docnames)
+    for figure in _figures(env).values():
+        figure["fresh"] = False
 
 
 def all_or_none(app: Sphinx, env: BuildEnvironment) -> list[str]:
