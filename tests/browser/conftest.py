@@ -2,8 +2,10 @@
 
 import functools
 import http.server
+import json
 import os
 import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ from playwright.sync_api import sync_playwright
 
 from mooncake_companion.errors import CompanionError
 from mooncake_companion.publish.build import build_book
+from mooncake_companion.publish.live import PYODIDE_VERSION
 
 CHECKOUT = Path(__file__).parents[2]
 OPTIONS = [
@@ -47,6 +50,25 @@ def html():
             if "another build is under way" not in str(error):
                 raise
             time.sleep(1)
+
+
+@pytest.fixture(scope="session")
+def vendored(html):
+    """What the book says of Python for the page, if it brings that along, as it does where npm can get it."""
+    told = json.loads((html / "_static/live/live.json").read_text("utf-8"))
+    if not told["pyodide"].startswith("."):
+        missing = "this book does not bring Pyodide along"
+        pytest.fail(f"{missing}, though npm can get it") if npm_has_pyodide() else pytest.skip(missing)
+    return told
+
+
+def npm_has_pyodide():
+    asks = ["npm", "view", f"pyodide@{PYODIDE_VERSION}", "version"]
+    try:
+        subprocess.run(asks, capture_output=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):  # it is not there, or gets no answer
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import shutil
 import pytest
 from tests.browser.firefox import started
 from tests.browser.test_every_page import PAGES
-from tests.browser.test_live import settings as live_settings
 
 from mooncake_companion import traces
 from mooncake_companion.live.answers import compute
@@ -116,9 +115,7 @@ def test_figures_are_drawn_a_key_moves_a_control_and_the_colours_follow_the_page
 
 
 @pytest.mark.parametrize("address", ["http"], indirect=True)
-def test_a_figure_is_computed_in_the_page(firefox, address, html):
-    if not live_settings(html)["pyodide"].startswith("."):
-        pytest.skip("this book does not bring Pyodide along: npm could not get it when it was built")
+def test_a_figure_is_computed_in_the_page(firefox, address, vendored):
     firefox.complaints.clear()
     firefox.at_home = ("about:", address)
     firefox.open(f"{address}/book/control-plane.html")
