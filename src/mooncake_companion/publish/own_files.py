@@ -17,8 +17,8 @@ _STANDIN = "-standin"
 
 
 def is_trace(name: str) -> bool:
-    """Whether a parameter names a trace."""
-    return name == "trace" or name.endswith("_trace")
+    """Whether a parameter names a trace; one that is called as a registered trace says what stands for it."""
+    return name == "trace" or name.endswith("_trace") or name in traces.registered()
 
 
 def is_own(name: str, value: Value) -> bool:
@@ -26,6 +26,8 @@ def is_own(name: str, value: Value) -> bool:
 
     >>> is_own("trace", "conversation"), is_own("trace", "mine.jsonl"), is_own("node", "mine.toml")
     (False, True, True)
+    >>> is_own("toolagent", "toolagent-standin"), is_own("toolagent", "mine.jsonl")
+    (False, True)
     """
     if not isinstance(value, str) or not value:
         return False
