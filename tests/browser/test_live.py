@@ -76,13 +76,17 @@ KINDS = {"mjs": "text/javascript", "wasm": "application/wasm"}
 def open_control(open_page):
     def opened(figure=FIRST, **options):
         page = open_page(PAGES[figure], **options)
-        chart = page.locator(f"#fig-{figure}").locator(".companion-chart")
-        expect(chart).to_have_attribute("data-state", "drawn", timeout=15_000)
-        control = page.locator(f".companion-run[data-figure={figure}]")
-        control.locator("summary").click()
-        return page, chart, control
+        return page, *control_of(page, figure)
 
     return opened
+
+
+def control_of(page, figure):
+    chart = page.locator(f"#fig-{figure}").locator(".companion-chart")
+    expect(chart).to_have_attribute("data-state", "drawn", timeout=15_000)
+    control = page.locator(f".companion-run[data-figure={figure}]")
+    control.locator("summary").click()
+    return chart, control
 
 
 def run(control, **values):
@@ -105,9 +109,16 @@ def drawn(chart):
 
 
 @served
-@pytest.mark.parametrize("figure", LIVE)
-def test_the_page_draws_what_the_library_computes(open_control, html, vendored, figure):
-    page, chart, control = open_control(figure)
+@pytest.mark.parametrize("path", dict.fromkeys(PAGES.values()))
+def test_a_page_draws_what_the_library_computes(open_page, html, vendored, path):
+    page = open_page(path)  # which starts Python once
+    for figure in LIVE:
+        if PAGES[figure] == path:
+            draws_what_the_library_computes(page, figure, html)
+
+
+def draws_what_the_library_computes(page, figure, html):
+    chart, control = control_of(page, figure)
     before, published = drawn(chart), rows(chart)
     run(control, **CHANGED[figure])
     expect(control.locator(".companion-run-status")).to_contain_text("Done")
@@ -117,11 +128,11 @@ def test_the_page_draws_what_the_library_computes(open_control, html, vendored, 
     outcome = json.loads(answer(figure, json.dumps(CHANGED[figure]), sliced, lambda *_: None))
     here = [row for row in rows(chart) if row.get("origin") != "reported"]
     for row, expected in zip(here, outcome["rows"], strict=True):
-        assert row.keys() == expected.keys()
+        assert row.keys() == expected.keys(), figure
         for column, value in expected.items():
             # To the last bit but for powers, which two C libraries may round apart.
             same = pytest.approx(value, rel=1e-14) if isinstance(value, float) else value
-            assert row[column] == same, column
+            assert row[column] == same, (figure, column)
     assert [row for row in rows(chart) if row.get("origin") == "reported"] == [
         row for row in published if row.get("origin") == "reported" and outcome["reported"]
     ]

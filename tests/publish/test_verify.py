@@ -119,7 +119,7 @@ def test_a_file_of_ones_own_is_told_by_name_and_checksum_and_given_again(little_
     monkeypatch.setitem(chapters.CHAPTERS, "little", chapter)
     page = little_root / "book" / "little.md"
     text = page.read_text("utf-8").replace("points = 3\n", 'points = 3\ntrace = "conversation"\n')
-    page.write_text(text.replace('{"points": points}', '{"points": points, "trace": trace}'), "utf-8")
+    page.write_text(text.replace('"label": label}', '"label": label, "trace": trace}'), "utf-8")
     mine, out = tmp_path / "private" / "mine.jsonl", tmp_path / "out"
     mine.parent.mkdir()
     mine.write_text('{"timestamp": 0, "input_length": 6, "output_length": 3, "hash_ids": [0]}\n')
