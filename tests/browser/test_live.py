@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from mooncake_companion.live.answers import answer
 from mooncake_companion.live.figures import LIVE
+from mooncake_companion.publish import registry
 from mooncake_companion.publish.live import PYODIDE_FILES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -17,28 +18,7 @@ served = pytest.mark.parametrize("address", ["http"], indirect=True)
 opened_as_file = pytest.mark.parametrize("address", ["file"], indirect=True)
 
 FIRST = "prefill-scheduling-ttft"
-PAGES = {
-    FIRST: "book/control-plane.html",
-    "request-walkthrough": "book/control-plane.html",
-    "prefix-actions": "book/storage-for-compute.html",
-    "node-split": "book/results.html",
-    "cache-policies": "book/tiered-cache.html",
-    "cache-block-heat": "book/tiered-cache.html",
-    "cache-byte-flows": "book/tiered-cache.html",
-    "deployment-timeline": "book/serving-path.html",
-    "latency-budget": "book/serving-path.html",
-    "transfer-tax": "book/serving-path.html",
-    "prefix-break-even": "book/storage-for-compute.html",
-    "cluster-nodes": "book/your-cluster.html",
-    "cluster-break-even": "book/your-cluster.html",
-    "tbt-distribution": "book/results.html",
-    "effective-capacity": "book/results.html",
-    "goodput": "book/results.html",
-    "overload-rejected": "book/overload.html",
-    "overload-mechanism": "book/overload.html",
-    "overload-pool-loads": "book/overload.html",
-    "overload-decode-time": "book/overload.html",
-}
+PAGES = {name: registry.figure(name).address.partition("#")[0] for name in LIVE}
 CHANGED = {
     FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
     "request-walkthrough": {"request": "123", "nodes": "6", "prefill_nodes": "4"},
