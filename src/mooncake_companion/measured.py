@@ -1,12 +1,15 @@
 """What others measured on GPUs and published, in SI units; ``data/measured/README.md`` names them.
 
-Nothing of the model is fitted to these tables.
+Nothing of the model is fitted to these tables. Plain Python, so that a page can read them, too.
 """
 
-import numpy as np
-import pandas as pd
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import fsum
 
-from mooncake_companion.datafiles import read_csv
+from mooncake_companion.datafiles import read_rows
 
 HIDDEN_SIZE, LAYERS = 8192, 80
 """Shape of the model that was measured, as of every LLaMA-70B."""
@@ -28,118 +31,138 @@ _OPERATORS = (
 )
 _MODELS = {"a100": "Meta-Llama-3-70B", "h100": "Llama-2-70b-hf"}
 """Whose operators are taken: of two with the same shape, the one measured to longer prompts."""
+_CAPPED = "-pcap"
+"""Ending of GPUs with a power cap, which are left out."""
 
 
-def engine_prefills() -> pd.DataFrame:
-    """Prefills of Llama2-70B in a serving engine of 2023 (Splitwise).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One prefill or one decode step of a batch.
 
-    Returns
-    -------
-    DataFrame
-        Columns: ``gpu`` ("a100" or "h100"), ``gpus``, ``sequences``, ``input_tokens`` (of each
-        sequence), ``seconds`` (median of the runs), ``least_s``, ``greatest_s``.
+    Parameters
+    ----------
+    gpu : str
+        "a100" or "h100".
+    gpus : int
+        How many of them worked on it.
+    sequences : int
+        In the batch.
+    tokens : int
+        Of each sequence: its prompt, or its context.
+    seconds : float
     """
-    runs = _engine_runs().query("token_size == 128")
-    return _renamed(runs, "prefill").assign(input_tokens=runs["prompt_size"]).reset_index(drop=True)
+
+    gpu: str
+    gpus: int
+    sequences: int
+    tokens: int
+    seconds: float
 
 
-def engine_steps() -> pd.DataFrame:
-    """Decode steps of Llama2-70B in a serving engine of 2023 (Splitwise).
-
-    Returns
-    -------
-    DataFrame
-        As of `engine_prefills`, with ``context_tokens`` (of each sequence, at half of its answer) in
-        place of ``input_tokens``.
-    """
-    runs = _engine_runs()
-    context_tokens = runs["prompt_size"] + runs["token_size"] // 2
-    return _renamed(runs, "decode_iter").assign(context_tokens=context_tokens).reset_index(drop=True)
+def engine_prefills() -> list[Measurement]:
+    """Prefills of Llama2-70B in a serving engine of 2023 (Splitwise); medians of the runs."""
+    return [
+        _run(row, "prefill", int(row["prompt_size"])) for row in _engine_runs() if row["token_size"] == "128"
+    ]
 
 
-def kernel_prefills() -> pd.DataFrame:
+def engine_steps() -> list[Measurement]:
+    """Decode steps of Llama2-70B in a serving engine of 2023 (Splitwise), at half of the answer."""
+    return [
+        _run(row, "decode_iter", int(row["prompt_size"]) + int(row["token_size"]) // 2)
+        for row in _engine_runs()
+    ]
+
+
+def kernel_prefills() -> list[Measurement]:
     """Prefills of one prompt as sums of measured kernels: operators, attention and two all-reduces a layer.
 
     Only lengths at which all three were measured; nothing is extrapolated.
-
-    Returns
-    -------
-    DataFrame
-        Columns: ``gpu``, ``gpus``, ``sequences`` (1), ``input_tokens``, ``seconds``.
     """
-    attention = _read("aiconfigurator_prefill_attention_70b_shape").query("batch == 1 and tokens >= 512")
-    return _summed(attention.rename(columns={"tokens": "input_tokens"}), "input_tokens")
-
-
-def kernel_steps() -> pd.DataFrame:
-    """Decode steps as sums of measured kernels, over all batches and contexts that were measured.
-
-    Returns
-    -------
-    DataFrame
-        Columns: ``gpu``, ``gpus``, ``sequences``, ``context_tokens`` (of each sequence), ``seconds``.
-    """
-    attention = _read("aiconfigurator_decode_attention_70b_shape").query("context_minus_1 >= 511")
-    attention = attention.assign(context_tokens=attention["context_minus_1"] + 1)
-    return _summed(attention, "batch")
-
-
-def _read(name: str) -> pd.DataFrame:
-    return read_csv("measured", f"{name}.csv")
-
-
-def _engine_runs() -> pd.DataFrame:
-    runs = _read("splitwise_llama2_70b_end_to_end")
-    return runs[runs["hardware"].isin(["a100-80gb", "h100-80gb"])]
-
-
-def _renamed(runs: pd.DataFrame, phase: str) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "gpu": runs["hardware"].str.removesuffix("-80gb"),
-            "gpus": runs["tensor_parallel"],
-            "sequences": runs["batch_size"],
-            "seconds": runs[f"{phase}_ms_median"] / 1e3,
-            "least_s": runs[f"{phase}_ms_min"] / 1e3,
-            "greatest_s": runs[f"{phase}_ms_max"] / 1e3,
-        }
+    rows = read_rows("measured", "aiconfigurator_prefill_attention_70b_shape.csv")
+    return _summed(
+        (row, int(row["tokens"]), int(row["tokens"]))
+        for row in rows
+        if row["batch"] == "1" and int(row["tokens"]) >= 512
     )
 
 
-def _summed(attention: pd.DataFrame, tokens: str) -> pd.DataFrame:
-    """Seconds of all layers; `tokens` names the column with the tokens that the linear layers see."""
-    mine = attention[attention["framework"].str.startswith(_ENGINE)]
-    operators = _read("vidur_llama70b_layer_operators")
-    operators = operators[operators["model"] == operators["gpu"].map(_MODELS)]
-    layers = pd.DataFrame(
-        {
-            "gpu": operators["gpu"],
-            "tp": operators["tp"],
-            tokens: operators["num_tokens"],
-            "operators_ms": sum(operators[name] for name in _OPERATORS),
-        }
+def kernel_steps() -> list[Measurement]:
+    """Decode steps as sums of measured kernels, over all batches and contexts that were measured."""
+    rows = read_rows("measured", "aiconfigurator_decode_attention_70b_shape.csv")
+    return _summed(
+        (row, int(row["batch"]), int(row["context_minus_1"]) + 1)
+        for row in rows
+        if int(row["context_minus_1"]) >= 511
     )
-    table = mine.merge(layers, on=["gpu", "tp", tokens])
-    messages = _all_reduces()
-    reduced_ms = [
-        np.interp(HIDDEN_SIZE * row[tokens], *messages[row["gpu"], row["tp"]])
-        for row in table.to_dict("records")
-    ]
-    layer_ms = table["operators_ms"] + table["attn_ms"] + 2 * np.array(reduced_ms)
-    table = table.rename(columns={"tp": "gpus", "batch": "sequences"}).assign(seconds=LAYERS * layer_ms / 1e3)
-    lengths = "input_tokens" if "input_tokens" in table else "context_tokens"
-    kept = ["gpu", "gpus", "sequences", lengths, "seconds"]
-    return table[kept].sort_values(kept[:-1], ignore_index=True)
 
 
-def _all_reduces() -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
-    """Elements of the messages and milliseconds, by GPU and how many of them."""
-    table = _read("aiconfigurator_all_reduce").query("backend == @_BACKEND")
-    found = {}
-    for gpu, gpus in table[["gpu", "gpus"]].drop_duplicates().itertuples(index=False):
-        mine = table[(table["gpu"] == gpu) & (table["gpus"] == gpus)]
-        found[gpu, gpus] = (
-            mine["message_elements_16bit"].to_numpy(float),
-            mine["all_reduce_ms"].to_numpy(float),
+def _engine_runs() -> list[dict[str, str]]:
+    rows = read_rows("measured", "splitwise_llama2_70b_end_to_end.csv")
+    return [row for row in rows if not row["hardware"].endswith(_CAPPED)]
+
+
+def _run(row: dict[str, str], phase: str, tokens: int) -> Measurement:
+    return Measurement(
+        gpu=row["hardware"].removesuffix("-80gb"),
+        gpus=int(row["tensor_parallel"]),
+        sequences=int(row["batch_size"]),
+        tokens=tokens,
+        seconds=float(row[f"{phase}_ms_median"]) / 1e3,
+    )
+
+
+def _summed(attention: Iterator[tuple[dict[str, str], int, int]]) -> list[Measurement]:
+    """Seconds of all layers, given attention's rows, tokens in the linear layers, and those of a sequence."""
+    operators_ms, messages = _operators_ms(), _all_reduces()
+    found = []
+    for row, passing_tokens, tokens in attention:
+        gpu, gpus = row["gpu"], int(row["tp"])
+        linear_ms = operators_ms.get((gpu, gpus, passing_tokens))
+        if linear_ms is None or not row["framework"].startswith(_ENGINE):
+            continue
+        reduced_ms = _between(HIDDEN_SIZE * passing_tokens, *messages[gpu, gpus])
+        layer_ms = linear_ms + float(row["attn_ms"]) + 2 * reduced_ms
+        found.append(
+            Measurement(
+                gpu=gpu,
+                gpus=gpus,
+                sequences=int(row["batch"]),
+                tokens=tokens,
+                seconds=LAYERS * layer_ms / 1e3,
+            )
         )
+    return sorted(found, key=lambda each: (each.gpu, each.gpus, each.sequences, each.tokens))
+
+
+def _operators_ms() -> dict[tuple[str, int, int], float]:
+    """Milliseconds of a layer but for attention, by GPU, how many of them, and tokens."""
+    return {
+        (row["gpu"], int(row["tp"]), int(row["num_tokens"])): fsum(float(row[name]) for name in _OPERATORS)
+        for row in read_rows("measured", "vidur_llama70b_layer_operators.csv")
+        if row["model"] == _MODELS[row["gpu"]]
+    }
+
+
+def _all_reduces() -> dict[tuple[str, int], tuple[list[int], list[float]]]:
+    """Elements of the messages and milliseconds, by GPU and how many of them."""
+    found: dict[tuple[str, int], tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+    for row in read_rows("measured", "aiconfigurator_all_reduce.csv"):
+        if row["backend"] == _BACKEND:
+            elements, ms = found[row["gpu"], int(row["gpus"])]
+            elements.append(int(row["message_elements_16bit"]))
+            ms.append(float(row["all_reduce_ms"]))
     return found
+
+
+def _between(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Linear interpolation over increasing `xs`; beyond their ends, the value at the end.
+
+    >>> [_between(x, [1, 2, 4], [10, 20, 0]) for x in (0, 1.5, 3, 9)]
+    [10, 15.0, 10.0, 0]
+    """
+    right = bisect_right(xs, x)
+    if right in (0, len(xs)):
+        return ys[0] if right == 0 else ys[-1]
+    left = right - 1
+    return (ys[right] - ys[left]) / (xs[right] - xs[left]) * (x - xs[left]) + ys[left]

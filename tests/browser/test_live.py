@@ -30,6 +30,8 @@ CHANGED = {
     "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
     "transfer-tax": {"node": "h200", "model": "deepseek-v3", "bandwidth_gbit_per_s": "37.5"},
     "prefix-break-even": {"node": "b200", "gpus": "4", "cached_tokens": "300000"},
+    "measured-prefill": {"gpus": "4", "prefill_overhead_s": "0.02", "linear_utilisation": "0.6"},
+    "measured-decode": {"decode_overhead_s": "0.005", "hbm_utilisation": "0.7", "host_sequence_s": "0"},
     "cluster-nodes": {"requests": "100", "prefill_nodes": "2", "decode_nodes": "1", "tbt_limit_s": "0.04"},
     "cluster-break-even": {"cached_tokens": "50000", "network_gbit_per_s": "200", "gpus": "4"},
     "latency-budget": {"requests": "200", "chunk_tokens": "512", "node": "h800"},

@@ -12,6 +12,7 @@ from mooncake_companion.live import (
     deployment_timeline,
     end_to_end,
     goodput,
+    measured_costs,
     node_split,
     overload,
     prefill_scheduling,
@@ -226,6 +227,20 @@ LIVE: Mapping[str, LiveFigure] = {
             "kvcache_balancing_threshold",
         ),
         model=node_split.run,
+    ),
+    "measured-prefill": LiveFigure(
+        params=measured_costs.PrefillParams,
+        shown=("gpus", "prefill_overhead_s", "linear_utilisation", "attention_utilisation"),
+        model=measured_costs.prefills,
+        replays=False,
+        beside_reported=False,
+    ),
+    "measured-decode": LiveFigure(
+        params=measured_costs.StepParams,
+        shown=("gpus", "decode_overhead_s", "hbm_utilisation", "host_sequence_s"),
+        model=measured_costs.steps,
+        replays=False,
+        beside_reported=False,
     ),
     "cluster-nodes": LiveFigure(
         params=your_cluster.Params,

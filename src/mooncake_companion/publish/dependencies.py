@@ -23,7 +23,7 @@ STAMP = "companion_stamp"
 """Where a chapter's kernelspec holds its stamp, which is a part of jupyter-cache's key."""
 
 _DATAFILES = "datafiles.py"
-_READERS = ("data_path", "read_toml", "read_json", "read_csv")
+_READERS = ("data_path", "read_toml", "read_json", "read_csv", "read_rows")
 """Functions of that module that find a file of ``data`` by its parts."""
 
 _CELL = re.compile(
