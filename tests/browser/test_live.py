@@ -7,9 +7,10 @@ import threading
 
 import pytest
 from playwright.sync_api import expect
+from tests.browser.test_accessibility import specs
 
 from mooncake_companion.live.answers import answer
-from mooncake_companion.live.figures import LIVE
+from mooncake_companion.live.figures import ELSEWHERE, LIVE
 from mooncake_companion.publish import registry
 from mooncake_companion.publish.live import PYODIDE_FILES
 
@@ -88,6 +89,19 @@ def rows(chart):
 
 def drawn(chart):
     return chart.locator(".companion-live svg").evaluate("svg => svg.outerHTML")
+
+
+def test_every_figure_with_controls_can_be_run_or_says_why_not(html):
+    interactive = {
+        name: registry.figure(name).chapter
+        for name, spec in specs(html).items()
+        if any("bind" in param for param in spec.get("params", []))
+    }
+    assert len(interactive) > 40
+    assert interactive.keys() - LIVE.keys() == ELSEWHERE.keys()
+    for name in ELSEWHERE:
+        page = html.joinpath("book", f"{interactive[name]}.html").read_text("utf-8")
+        assert "companion-run-elsewhere" in page.partition(f'id="fig-{name}"')[2].partition("</figure>")[0]
 
 
 @served

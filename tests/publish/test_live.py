@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 import typing
 from html.parser import HTMLParser
@@ -10,9 +11,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from mooncake_companion.live.figures import LIVE
+from mooncake_companion.live.figures import ELSEWHERE, LIVE
 from mooncake_companion.parameters import describe
-from mooncake_companion.publish import live, policy
+from mooncake_companion.publish import live, policy, registry
 from mooncake_companion.publish.chapters import CHAPTERS
 
 FILES = {"pyodide.mjs": b"export const loadPyodide = 1", "pyodide.asm.wasm": b"\0asm"}
@@ -141,6 +142,15 @@ def test_a_label_has_the_unit_as_one_writes_it(name, label):
 
 def test_a_figure_that_is_not_live_has_no_control():
     assert live.control_html({"name": "cache-capacity"}) == ""
+
+
+def test_a_figure_too_much_for_a_page_says_why_and_where_it_can_be_computed():
+    told = live.control_html({"name": "scoreboard-ratios"})
+    assert re.fullmatch(
+        r"<p [^>]*>Not to be run in a page: .*<code>companion scoreboard</code>.*\.</p>", told
+    )
+    assert not ELSEWHERE.keys() & LIVE.keys()
+    assert ELSEWHERE.keys() <= registry.figures().keys()
 
 
 @pytest.mark.parametrize(

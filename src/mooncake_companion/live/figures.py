@@ -264,3 +264,16 @@ LIVE: Mapping[str, LiveFigure] = {
     ),
 }
 """Live figures by their id, in the order of the chapters."""
+
+_OF_ALL = "it takes every experiment of the book; `companion scoreboard` computes them all"
+_RECORDED = (
+    "its hundreds of whole replays take minutes; `python -m mooncake_companion.experiments.sensitivity` "
+    "makes them anew"
+)
+ELSEWHERE: Mapping[str, str] = {
+    "scoreboard-agreement": _OF_ALL,
+    "scoreboard-ratios": _OF_ALL,
+    "sensitivity-one-at-a-time": _RECORDED,
+    "sensitivity-variance": _RECORDED,
+}
+"""Interactive figures that are too much for a page: why, and where they can be computed."""

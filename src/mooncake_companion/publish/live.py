@@ -25,7 +25,7 @@ from sphinx.util import logging
 from mooncake_companion import traces
 from mooncake_companion.datafiles import cache_path
 from mooncake_companion.experiments import deployment_timeline
-from mooncake_companion.live.figures import LIVE
+from mooncake_companion.live.figures import ELSEWHERE, LIVE
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
 from mooncake_companion.parameters import Parameter
 from mooncake_companion.publish import figures
@@ -60,11 +60,15 @@ _log = logging.getLogger(__name__)
 
 
 def control_html(spec: figures.Spec) -> str:
-    """Where a reader computes a figure again; empty for a figure that is not live.
+    """Where a reader computes a figure again, or why not here; empty for a figure that says neither.
 
     It stays hidden until the page's script has seen that it works.
     """
     name = spec["name"]
+    if name in ELSEWHERE:
+        return (
+            f'<p class="companion-run-elsewhere">Not to be run in a page: {_marked_up(ELSEWHERE[name])}.</p>'
+        )
     live = LIVE.get(name)
     if live is None:
         return ""
@@ -118,12 +122,17 @@ def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
         step = "1" if field.type is int else "any"
         entry = f'<input type="number" step="{step}"{limits} value="{_plain(value)}" required {attributes}>'
     about = field.help if field.choices else f"{field.help}. {field.range} {field.unit}".rstrip()
-    about = _CODE.sub(r"<code>\1</code>", html.escape(about[0].upper() + about[1:]))
+    about = _marked_up(about[0].upper() + about[1:])
     return (
         f'<div class="companion-run-field"><label for="{ident}">{_label(field)}</label>{entry}'
         f'<small id="{ident}-about">{about}</small>'
         f'<small id="{ident}-error" class="companion-run-wrong"></small></div>'
     )
+
+
+def _marked_up(text: str) -> str:
+    """Text as HTML, with code where it has backticks."""
+    return _CODE.sub(r"<code>\1</code>", html.escape(text))
 
 
 def _label(field: Parameter) -> str:
