@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mooncake_companion import reported
+from mooncake_companion import datafiles, reported
 from mooncake_companion.cli import companion
-from mooncake_companion.errors import InputError
+from mooncake_companion.errors import CompanionError, InputError
 from mooncake_companion.publish import registry
 
 CHECKOUT = Path(__file__).parents[2]
@@ -87,3 +87,19 @@ def test_each_place_has_an_address_of_its_own():
     anchors = [place.anchor for place in registry.places()]
     assert len(set(anchors)) == len(anchors)
     assert "fast25-section-5-2-1" in anchors
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("place,about,chapter\na,b,c\nd,e\n", 3),
+        ("place,about,chapter\na,b,c,d\n", 2),
+        ("place,chapter\na,b\n", 2),
+    ],
+)
+def test_a_map_edited_wrongly_is_refused_with_its_line(tmp_path, monkeypatch, text, line):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/paper_map.csv").write_text(text)
+    monkeypatch.setattr(datafiles, "_PACKAGE", tmp_path)
+    with pytest.raises(CompanionError, match=rf"line {line}: expected a value for each of place, about"):
+        registry.places.__wrapped__()

@@ -1,12 +1,12 @@
 """The register of figures, and the map from the papers to the book."""
 
-import csv
+import dataclasses
 import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from mooncake_companion.datafiles import data_path, read_toml
+from mooncake_companion.datafiles import read_rows, read_toml
 from mooncake_companion.errors import CompanionError, InputError
 
 PAPERS = {"fast25": "FAST'25", "arxiv": "arXiv"}
@@ -121,8 +121,14 @@ def figure(name: str) -> Figure:
 @cache
 def places() -> tuple[Place, ...]:
     """What the papers hold, in their order."""
-    with data_path("paper_map.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(Place(**row) for row in csv.DictReader(file))
+    rows = read_rows("paper_map.csv")
+    columns = [field.name for field in dataclasses.fields(Place)]
+    for number, row in enumerate(rows, 2):
+        if list(row) != columns or None in row.values():
+            raise CompanionError(
+                f"data/paper_map.csv, line {number}: expected a value for each of {', '.join(columns)}"
+            )
+    return tuple(Place(**row) for row in rows)
 
 
 @cache
