@@ -21,6 +21,7 @@ FIRST = "prefill-scheduling-ttft"
 PAGES = {name: registry.figure(name).address.partition("#")[0] for name in LIVE}
 CHANGED = {
     FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
+    "prefill-scheduling-ttft-arxiv": {"requests": "100", "nodes": "6", "prefill_nodes": "3"},
     "request-walkthrough": {"request": "123", "nodes": "6", "prefill_nodes": "4"},
     "prefix-actions": {"model": "deepseek-v3", "new_tokens": "777"},
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},

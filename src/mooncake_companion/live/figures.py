@@ -15,6 +15,7 @@ from mooncake_companion.live import (
     node_split,
     overload,
     prefill_scheduling,
+    prefill_scheduling_arxiv,
     rejection,
     storage_for_compute,
     systems,
@@ -154,6 +155,9 @@ LIVE: Mapping[str, LiveFigure] = {
     ),
     "prefill-scheduling-ttft": LiveFigure(
         params=prefill_scheduling.Params, shown=_CONDUCTOR, model=prefill_scheduling.run
+    ),
+    "prefill-scheduling-ttft-arxiv": LiveFigure(
+        params=prefill_scheduling_arxiv.Params, shown=_CONDUCTOR, model=prefill_scheduling_arxiv.run
     ),
     "request-walkthrough": LiveFigure(
         params=walkthrough.Params,
