@@ -4,7 +4,11 @@ import pytest
 from tests.live.small import alike, head
 
 from mooncake_companion import traces
-from mooncake_companion.experiments import prefill_scheduling_arxiv
+from mooncake_companion.experiments import (
+    balancing_threshold,
+    prefill_scheduling,
+    prefill_scheduling_arxiv,
+)
 from mooncake_companion.live.answers import compute
 from mooncake_companion.publish import live
 
@@ -31,3 +35,37 @@ def test_the_earlier_experiment_is_the_reports(replaying):
     assert len({row["mean_s"] for row in outcome.rows}) > 1
     assert outcome.fixed == {"split_of_prefill_scheduling_ttft_arxiv": 2}
     assert "prefill_nodes = 2" in told
+
+
+LOADED = {"nodes": "5", "prefill_nodes": "3", "arrival_speedup": "2", "kvcache_balancing_threshold": "7"}
+
+
+def test_ttft_by_threshold_is_the_experiments(busy_hour, replaying):
+    outcome, _ = compute("balancing-threshold-ttft", LOADED | {"requests": "300"}, replaying(busy_hour))
+    replaying(busy_hour.head(300))
+    params = prefill_scheduling.Params(nodes=5, prefill_nodes=3, arrival_speedup=2.0)
+    swept = prefill_scheduling.threshold_sweep(params)["threshold"]  # in the book
+    assert len(outcome.rows) == len(swept) + 1
+    tried = tuple(sorted([*swept, 7.0]))
+    alike(outcome.rows, prefill_scheduling.threshold_sweep(params, tried))
+    assert len({row["mean_s"] for row in outcome.rows}) > 5
+    assert f"; {outcome.rows[5]['mean_s']:.2f} s at 7." in outcome.description
+
+
+def test_what_is_fetched_by_threshold_is_the_experiments(busy_hour, replaying, monkeypatch):
+    given = LOADED | {"requests": "300", "nic_bytes_per_s": "7e9", "arrival_speedup": "1"}
+    outcome, _ = compute("balancing-threshold-bytes", given, replaying(busy_hour))
+    replaying(busy_hour.head(300))
+    monkeypatch.setattr(balancing_threshold, "NETWORKS_BYTES_PER_S", (7e9,))
+    tried = tuple(sorted([*balancing_threshold.THRESHOLDS, 7.0]))
+    monkeypatch.setattr(balancing_threshold, "THRESHOLDS", tried)
+    params = balancing_threshold.Params(nodes=5, prefill_nodes=3)
+    alike(outcome.rows, balancing_threshold.run(params))
+    assert len({row["fetched_bytes"] for row in outcome.rows}) > 3
+    assert outcome.fixed == {"threshold_network": 7e9}
+
+
+def test_the_network_is_the_nodes_own_unless_a_reader_gives_one(conversation, replaying):
+    outcome, _ = compute("balancing-threshold-bytes", {}, replaying(conversation))
+    assert outcome.fixed["threshold_network"] == max(balancing_threshold.NETWORKS_BYTES_PER_S)
+    assert [row["threshold"] for row in outcome.rows] == list(balancing_threshold.THRESHOLDS)

@@ -68,7 +68,7 @@ def nearest_split(table: pd.DataFrame) -> tuple[int, float]:
     return int(modelled_s.index[nearest]), float(np.exp(apart[nearest]))
 
 
-def claims(params: Params = Params()) -> dict[str, float]:
+def claims(params: Params = Params()) -> dict[str, float]:  # noqa: B008 - it is frozen
     """Modelled values of the figure's boxes by claim id, in seconds."""
     boxes = run(params).query("origin == 'modelled' and prefill_nodes == @params.prefill_nodes")
     boxes = boxes.set_index("policy")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooncake_companion.live import (
+    balancing_threshold,
     byte_flows,
     cache_capacity,
     cache_snapshot,
@@ -166,6 +167,12 @@ LIVE: Mapping[str, LiveFigure] = {
         asks_requests=False,
         beside_reported=False,
     ),
+    "balancing-threshold-ttft": LiveFigure(
+        params=prefill_scheduling.Params,
+        shown=_CONDUCTOR,
+        model=balancing_threshold.ttft,
+        beside_reported=False,
+    ),
     "overload-rejected": LiveFigure(
         params=rejection.Params,
         shown=("arrival_speedup", "prefill_nodes", "decode_pool_nodes", *_LIMITS),
@@ -249,6 +256,12 @@ LIVE: Mapping[str, LiveFigure] = {
         shown=("cached_tokens", "network_gbit_per_s", "gpus"),
         model=your_cluster.break_even,
         replays=False,
+        beside_reported=False,
+    ),
+    "balancing-threshold-bytes": LiveFigure(
+        params=prefill_scheduling.Params,
+        shown=_CONDUCTOR,
+        model=balancing_threshold.fetched,
         beside_reported=False,
     ),
 }
