@@ -1,15 +1,19 @@
 """The live figures of the scheduler and of what it moves, against the experiments."""
 
+import numpy as np
 import pytest
 from tests.live.small import alike, head
 
 from mooncake_companion import traces
 from mooncake_companion.experiments import (
     balancing_threshold,
+    end_to_end,
     prefill_scheduling,
     prefill_scheduling_arxiv,
+    served_in_time,
 )
 from mooncake_companion.live.answers import compute
+from mooncake_companion.live.statistics import interpolate
 from mooncake_companion.publish import live
 
 
@@ -69,3 +73,21 @@ def test_the_network_is_the_nodes_own_unless_a_reader_gives_one(conversation, re
     outcome, _ = compute("balancing-threshold-bytes", {}, replaying(conversation))
     assert outcome.fixed["threshold_network"] == max(balancing_threshold.NETWORKS_BYTES_PER_S)
     assert [row["threshold"] for row in outcome.rows] == list(balancing_threshold.THRESHOLDS)
+
+
+def test_what_is_served_in_time_is_the_experiments(busy_hour, replaying, monkeypatch):
+    given = {"nodes": "4", "prefill_nodes": "2", "arrival_speedup": "0.5", "chunk_tokens": "1000"}
+    monkeypatch.setattr(served_in_time, "WORKLOADS", ("conversation",))
+    outcome, _ = compute("served-in-time", given | {"requests": "200"}, replaying(busy_hour))
+    replaying(busy_hour.head(200))
+    params = end_to_end.Params(nodes=4, prefill_nodes=2, arrival_speedup=0.5, chunk_tokens=1000)
+    alike(outcome.rows, served_in_time.run(params).query("origin == 'modelled'"))
+    assert len({row["share"] for row in outcome.rows}) > 20
+    at_100 = [f"{row['system']} {row['share']:.0%}" for row in outcome.rows if row["limit_ms"] == 100]
+    assert ", ".join(at_100) in outcome.description
+
+
+def test_a_line_is_read_off_as_numpy_does_beyond_its_ends_too():
+    x, y = [0.5, 1.0, 4.0], [3.0, 1.0, 2.0]
+    for at in (0.0, 0.5, 0.7, 1.0, 3.9, 4.0, 9.0):
+        assert interpolate(at, x, y) == pytest.approx(np.interp(at, x, y))

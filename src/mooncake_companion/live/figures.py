@@ -87,6 +87,9 @@ _LIMITS = ("ttft_limit_s", "tbt_limit_s", "predicted_decode_s")
 _DEPLOYMENTS = ("nodes", "prefill_nodes", "chunk_tokens", "cache_tokens_per_node", "arrival_speedup")
 
 LIVE: Mapping[str, LiveFigure] = {
+    "served-in-time": LiveFigure(
+        params=systems.Params, shown=_SYSTEMS, model=end_to_end.in_time, trace=systems.TRACE
+    ),
     "deployment-timeline": LiveFigure(
         params=deployment_timeline.Params,
         shown=("window_start_s", *_DEPLOYMENTS),
@@ -171,6 +174,7 @@ LIVE: Mapping[str, LiveFigure] = {
         params=prefill_scheduling.Params,
         shown=_CONDUCTOR,
         model=balancing_threshold.ttft,
+        requests=200,
         beside_reported=False,
     ),
     "overload-rejected": LiveFigure(
