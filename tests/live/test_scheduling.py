@@ -1,5 +1,7 @@
 """The live figures of the scheduler and of what it moves, against the experiments."""
 
+import json
+
 import numpy as np
 import pytest
 from tests.live.small import alike, head
@@ -12,7 +14,9 @@ from mooncake_companion.experiments import (
     prefill_scheduling_arxiv,
     served_in_time,
 )
-from mooncake_companion.live.answers import compute
+from mooncake_companion.experiments import request_rate as experiment
+from mooncake_companion.live import request_rate
+from mooncake_companion.live.answers import answer, compute
 from mooncake_companion.live.statistics import interpolate
 from mooncake_companion.publish import live
 
@@ -53,7 +57,7 @@ def test_ttft_by_threshold_is_the_experiments(busy_hour, replaying):
     tried = tuple(sorted([*swept, 7.0]))
     alike(outcome.rows, prefill_scheduling.threshold_sweep(params, tried))
     assert len({row["mean_s"] for row in outcome.rows}) > 5
-    assert f"; {outcome.rows[5]['mean_s']:.2f} s at 7." in outcome.description
+    assert f"; {outcome.rows[5]['mean_s']:.3f} s at 7." in outcome.description
 
 
 def test_what_is_fetched_by_threshold_is_the_experiments(busy_hour, replaying, monkeypatch):
@@ -91,3 +95,50 @@ def test_a_line_is_read_off_as_numpy_does_beyond_its_ends_too():
     x, y = [0.5, 1.0, 4.0], [3.0, 1.0, 2.0]
     for at in (0.0, 0.5, 0.7, 1.0, 3.9, 4.0, 9.0):
         assert interpolate(at, x, y) == pytest.approx(np.interp(at, x, y))
+
+
+def test_latency_by_request_rate_is_the_experiments(replaying, monkeypatch):
+    given = {"lowest_rate_per_s": "0.5", "highest_rate_per_s": "4.5", "nodes": "8", "tbt_multiple": "1.5"}
+    sliced = replaying(traces.load(request_rate.TRACE).head(80))
+    outcome, told = compute("request-rate", given | {"cache_tokens_per_node": "100000"}, sliced)
+    rates = tuple(0.5 + 4 * step / 5 for step in range(6))
+    monkeypatch.setattr(experiment, "tested_rates", lambda dataset: rates)
+    params = experiment.Params(nodes=8, tbt_multiple=1.5, cache_tokens_per_node=100_000)
+    table = experiment.run(params)
+    expected = table.query("origin == 'modelled'").assign(dataset=request_rate.TRACE)
+    alike(outcome.rows, expected)
+    assert len(outcome.rows) == 2 * 3 * 6
+    highest = experiment.highest_rates(table)
+    named = ", ".join(f"{system} {highest[system]['both']:g}" for system in experiment.SYSTEMS)
+    assert f"modelled: {named}." in outcome.description
+    assert len({limits["both"] for limits in highest.values()}) > 1
+    assert "first 80 of 80 requests" in told
+
+
+def test_the_rates_are_by_default_from_the_papers_lowest_to_its_highest():
+    rates = request_rate.LiveParams().rates_per_s
+    assert (rates[0], rates[-1]) == pytest.approx(
+        experiment.tested_rates(request_rate.TRACE)[:: len(rates) + 2]
+    )
+
+
+@pytest.mark.parametrize(
+    ("figure", "given", "field", "told"),
+    [
+        ("request-rate", {"nodes": "6"}, "nodes", "is not a multiple of 4"),
+        ("request-rate", {"highest_rate_per_s": "0.05"}, "highest_rate_per_s", "is less than"),
+        (
+            "balancing-threshold-bytes",
+            {"kvcache_balancing_threshold": "0"},
+            "kvcache_balancing_threshold",
+            "1 to",
+        ),
+        ("balancing-threshold-ttft", {"prefill_nodes": "16"}, "prefill_nodes", "leaves no node"),
+        ("served-in-time", {"prefill_nodes": "16"}, "prefill_nodes", "leaves no node"),
+    ],
+)
+def test_a_bad_value_is_told_with_its_field(conversation, figure, given, field, told):
+    sliced = json.dumps(live.slice_of(conversation).to_json())
+    answered = json.loads(answer(figure, json.dumps(given), sliced, lambda *_: None))
+    assert answered["field"] == field
+    assert told in answered["error"]

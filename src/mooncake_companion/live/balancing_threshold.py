@@ -89,6 +89,6 @@ def _told(rows: Sequence[Row], column: str, params: Params) -> str:
     best = min(rows, key=lambda row: float(row[column]))
     own = next(row for row in rows if row["threshold"] == params.kvcache_balancing_threshold)
     return (
-        f"Modelled: shortest, {best[column]:.2f} s, at a threshold of {best['threshold']:g}; "
-        f"{own[column]:.2f} s at {own['threshold']:g}."
+        f"Modelled: shortest, {best[column]:.3f} s, at a threshold of {best['threshold']:g}; "
+        f"{own[column]:.3f} s at {own['threshold']:g}."
     )

@@ -18,6 +18,7 @@ from mooncake_companion.live import (
     prefill_scheduling,
     prefill_scheduling_arxiv,
     rejection,
+    request_rate,
     storage_for_compute,
     systems,
     transfer_tax,
@@ -241,6 +242,20 @@ LIVE: Mapping[str, LiveFigure] = {
             "kvcache_balancing_threshold",
         ),
         model=node_split.run,
+    ),
+    "request-rate": LiveFigure(
+        params=request_rate.LiveParams,
+        shown=(
+            "lowest_rate_per_s",
+            "highest_rate_per_s",
+            "nodes",
+            "ttft_multiple",
+            "tbt_multiple",
+            "cache_tokens_per_node",
+        ),
+        model=request_rate.run,
+        requests=200,
+        trace=request_rate.TRACE,
     ),
     "cluster-nodes": LiveFigure(
         params=your_cluster.Params,
