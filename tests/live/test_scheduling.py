@@ -1,6 +1,7 @@
 """The live figures of the scheduler and of what it moves, against the experiments."""
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from mooncake_companion import traces
 from mooncake_companion.experiments import (
     balancing_threshold,
     end_to_end,
+    hot_holder,
     prefill_scheduling,
     prefill_scheduling_arxiv,
     served_in_time,
@@ -17,8 +19,10 @@ from mooncake_companion.experiments import (
 from mooncake_companion.experiments import request_rate as experiment
 from mooncake_companion.live import request_rate
 from mooncake_companion.live.answers import answer, compute
+from mooncake_companion.live.hot_holder import HEAD_START_S, hot_requests
 from mooncake_companion.live.statistics import interpolate
 from mooncake_companion.publish import live
+from mooncake_companion.simulator import traffic_series
 
 
 @pytest.fixture
@@ -142,3 +146,41 @@ def test_a_bad_value_is_told_with_its_field(conversation, figure, given, field, 
     answered = json.loads(answer(figure, json.dumps(given), sliced, lambda *_: None))
     assert answered["field"] == field
     assert told in answered["error"]
+
+
+HOT = {"prefix_tokens": 9000, "requests": 60, "prefill_nodes": 3, "requests_per_s": 20.0, "seed": 3}
+
+
+def test_what_is_under_way_is_the_experiments_on_the_same_arrivals(monkeypatch):
+    given = {name: str(value) for name, value in HOT.items()} | {"bandwidth_gbit_per_s": "25.5"}
+    outcome, told = compute("hot-holder-under-way", given, None)
+    rng = random.Random(3)
+    gaps_s = [rng.expovariate(20.0) for _ in range(60)]
+    params = hot_holder.Params(**HOT)
+    trace = traces.Trace.from_requests(request[:4] for request in hot_requests(params, gaps_s))
+    monkeypatch.setattr(hot_holder, "_hot", lambda _params: trace)
+    monkeypatch.setattr(hot_holder, "BANDWIDTHS_GBIT_PER_S", (25.5,))
+    table = hot_holder.under_way(params)
+    alike(outcome.rows, table)
+    assert len({row["under_way_bytes"] for row in outcome.rows}) > 5
+    assert outcome.fixed == {"hot_bandwidth": 25.5}
+    assert "requests = 60" in told
+
+
+def test_what_is_under_way_is_what_is_sent_less_what_is_received():
+    params, (bandwidth, *_) = hot_holder.Params(**HOT), hot_holder.BANDWIDTHS_GBIT_PER_S
+    table = hot_holder.under_way(params).query("bandwidth_gbit_per_s == @bandwidth")
+    cluster, result = params.cluster(bandwidth), hot_holder._served(params, bandwidth)
+    last_s = max(np.nanmax(result.fetched_s), result.arrival_s[-1])
+    interval_s = (last_s - HEAD_START_S) / 160
+    series = traffic_series(result, cluster, interval_s=interval_s)
+    series = series[series["time_s"].between(HEAD_START_S - interval_s, last_s + interval_s)]
+    under_way_bytes = series["fetch_sent_bytes"] - series["fetch_received_bytes"]
+    assert table["under_way_bytes"].tolist() == under_way_bytes.tolist()
+    assert table["received_bytes"].tolist() == series["fetch_received_bytes"].tolist()
+    assert table["time_s"].tolist() == (series["time_s"] - HEAD_START_S).tolist()
+
+
+def test_other_seeds_are_other_arrivals():
+    told = {compute("hot-holder-under-way", {"seed": str(seed)}, None)[0].description for seed in range(3)}
+    assert len(told) > 1

@@ -56,7 +56,7 @@ def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value], w
     changed = [
         f"{name} = {value}"
         for name, value in values.items()
-        if value != published[name] and name != "requests"
+        if value != published[name] and not (sliced is not None and name == "requests")
     ]
     setting = f"with {', '.join(changed)}, all else as published" if changed else "with the published setting"
     of_what = ""
