@@ -164,7 +164,7 @@ def test_what_is_under_way_is_the_experiments_on_the_same_arrivals(monkeypatch):
     alike(outcome.rows, table)
     assert len({row["under_way_bytes"] for row in outcome.rows}) > 5
     assert outcome.fixed == {"hot_bandwidth": 25.5}
-    assert "requests = 60" in told
+    assert "on 60 requests drawn here, " in told
 
 
 def test_what_is_under_way_is_what_is_sent_less_what_is_received():

@@ -190,4 +190,5 @@ def run(params: LiveParams, _sliced: None, progress: Progress) -> Outcome:
             f"fetches for {params.requests:,} requests."
         ),
         fixed={"hot_bandwidth": params.bandwidth_gbit_per_s},
+        replayed=params.requests,
     )
