@@ -28,6 +28,7 @@ CHANGED = {
     "served-in-time": {"requests": "100", "nodes": "6", "arrival_speedup": "2.5"},
     "request-rate": {"requests": "50", "highest_rate_per_s": "3.5", "nodes": "8", "tbt_multiple": "2"},
     "hot-holder-under-way": {"requests": "60", "prefix_tokens": "9000", "bandwidth_gbit_per_s": "25.5"},
+    "returned-answers": {"requests": "100", "nodes": "6", "prefill_nodes": "4", "pairs": "2"},
     "prefix-actions": {"model": "deepseek-v3", "new_tokens": "777"},
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
     "cache-policies": {"requests": "150", "other_policy": "belady", "least_capacity_blocks": "17"},

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from tests.live.small import alike, head
 
-from mooncake_companion import traces
+from mooncake_companion import charts, traces
 from mooncake_companion.experiments import (
     balancing_threshold,
     end_to_end,
     hot_holder,
     prefill_scheduling,
     prefill_scheduling_arxiv,
+    returned_answers,
     served_in_time,
 )
 from mooncake_companion.experiments import request_rate as experiment
@@ -184,3 +185,36 @@ def test_what_is_under_way_is_what_is_sent_less_what_is_received():
 def test_other_seeds_are_other_arrivals():
     told = {compute("hot-holder-under-way", {"seed": str(seed)}, None)[0].description for seed in range(3)}
     assert len(told) > 1
+
+
+def test_gains_of_returned_answers_are_the_experiments(busy_hour, replaying, monkeypatch):
+    given = {"nodes": "6", "prefill_nodes": "3", "cache_tokens_per_node": "1600000", "nic_bytes_per_s": "8e9"}
+    given |= {"pairs": "2", "requests": "300"}
+    sliced = replaying(busy_hour)
+    outcome, _ = compute("returned-answers", given, sliced)
+    replaying(busy_hour.head(300))
+    monkeypatch.setattr(returned_answers, "CAPACITIES_TOKENS", (100_000, 400_000))
+    monkeypatch.setattr(returned_answers, "BANDWIDTHS_GBIT_PER_S", (4, 16))
+    params = returned_answers.Params(
+        trace="conversation",
+        nodes=6,
+        prefill_nodes=3,
+        cache_tokens_per_node=1_600_000,
+        nic_bytes_per_s=8e9,
+        replicates=2,
+    )
+    table = returned_answers.run(params)
+    alike(outcome.rows, table.assign(workload="conversation", trace=sliced.name))
+    assert len({row["mean"] for row in outcome.rows}) > 6
+    assert any(row["low"] < row["high"] for row in outcome.rows)
+    ticks = {"gain_sizes": [100_000, 400_000, 1_600_000], "gain_rates": [4, 16, 64]}
+    assert outcome.fixed == ticks
+    drawn = {each["name"]: each["value"] for each in charts.returned_answers.gains(table).to_dict()["params"]}
+    assert drawn | ticks == drawn
+
+
+def test_a_figure_that_returns_no_answers_knows_of_none(busy_hour, replaying):
+    sliced = replaying(busy_hour)
+    assert sum(map(len, sliced.answers)) > 0
+    assert {request.answer for request in sliced.requests} == {()}
+    assert len(sliced.head(50).answers) == 50

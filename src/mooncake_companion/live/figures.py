@@ -20,6 +20,7 @@ from mooncake_companion.live import (
     prefill_scheduling_arxiv,
     rejection,
     request_rate,
+    returned_answers,
     storage_for_compute,
     systems,
     transfer_tax,
@@ -298,6 +299,20 @@ LIVE: Mapping[str, LiveFigure] = {
         shown=_CONDUCTOR,
         model=balancing_threshold.fetched,
         beside_reported=False,
+    ),
+    "returned-answers": LiveFigure(
+        params=returned_answers.LiveParams,
+        shown=(
+            "nodes",
+            "prefill_nodes",
+            "cache_tokens_per_node",
+            "nic_bytes_per_s",
+            "arrival_speedup",
+            "pairs",
+        ),
+        model=returned_answers.run,
+        beside_reported=False,
+        trace=returned_answers.WORKLOAD,
     ),
 }
 """Live figures by their id, in the order of the chapters."""

@@ -20,7 +20,8 @@ class Outcome:
     description : str
         What the figure shows now, for those who don't see it.
     fixed : mapping
-        Controls of the figure, by the name of their Vega parameter, that can have but one value now.
+        Controls of the figure, by the name of their Vega parameter, that can have but one value now; and
+        its other parameters, such as where an axis has its ticks.
     offered : mapping
         What controls of the figure let a reader choose among now, where that is not what it was.
     replayed : int
@@ -32,7 +33,7 @@ class Outcome:
 
     rows: list[Row]
     description: str
-    fixed: Mapping[str, float | str] = field(default_factory=dict)
+    fixed: Mapping[str, float | str | Sequence[float]] = field(default_factory=dict)
     offered: Mapping[str, Sequence[float | str]] = field(default_factory=dict)
     replayed: int = 0
     without_reported: str = ""
