@@ -301,7 +301,7 @@ LIVE: Mapping[str, LiveFigure] = {
         beside_reported=False,
     ),
     "returned-answers": LiveFigure(
-        params=returned_answers.LiveParams,
+        params=returned_answers.Params,
         shown=(
             "nodes",
             "prefill_nodes",

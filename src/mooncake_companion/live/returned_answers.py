@@ -4,13 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mooncake_companion.hardware import load_nodes
 from mooncake_companion.live import prefill_scheduling
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
 from mooncake_companion.live.statistics import mean
-from mooncake_companion.llm import load_models
-from mooncake_companion.parameters import check, parameter
+from mooncake_companion.parameters import parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import replay
 from mooncake_companion.simulator.scheduler import Routing
@@ -27,56 +25,8 @@ _PARTS = (16, 4, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """The cluster and what it serves; the defaults are those of `prefill_scheduling`.
-
-    Assumed: what `traces.answers` finds of the answers in later prompts, an upper bound; the rest as
-    there.
-    """
-
-    trace: str = parameter("", help="replay this trace alone; empty: conversation and synthetic")
-    nodes: int = parameter(16, unit="nodes", low=2, high=64, help="nodes of the whole cluster")
-    prefill_nodes: int = parameter(
-        8, unit="nodes", low=1, high=63, help="nodes that prefill; the others decode"
-    )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    nic_bytes_per_s: float = parameter(
-        0.0, unit="bytes/s", low=0, high=1e13, help="line rate of a node's network; 0: that of `node`"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
-
-    def __post_init__(self) -> None:
-        check(self)
-        self.cluster(return_answers=False)  # refuses a split that leaves no node to decode
-
-    def cluster(self, *, return_answers: bool) -> Cluster:
-        """The cluster that keeps answers, or does not."""
-        setting = {field.name: getattr(self, field.name) for field in dataclasses.fields(Setting)}
-        scheduling = prefill_scheduling.Params(**setting)
-        cluster = scheduling.cluster(Routing.GLOBAL_CACHE_AWARE, self.prefill_nodes)
-        return dataclasses.replace(cluster, return_answers=return_answers)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params(Setting):
-    """The experiment's setting.
-
-    A queue is chaotic, and a gain of a percent may be luck: each pair of replays is repeated on slightly
-    slower arrivals, a thousandth a time, and the table has the range of the gains.
-    """
-
-    replicates: int = parameter(3, unit="runs", low=1, high=100, help="pairs of replays at each setting")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveParams(Setting):
-    """The same with fewer replays, and the largest capacity and bandwidth of those that are tried."""
+class Params(prefill_scheduling.Params):
+    """As of `prefill_scheduling`, and how often each pair of replays is repeated, a little slower."""
 
     cache_tokens_per_node: int = parameter(
         3_000_000,
@@ -91,9 +41,6 @@ class LiveParams(Setting):
         low=0,
         high=1e13,
         help="line rate of a node's network, 0: that of `node`; a quarter and a sixteenth are tried, too",
-    )
-    arrival_speedup: float = parameter(
-        1.0, low=0.01, high=100, help="replay the trace this many times as fast"
     )
     pairs: int = parameter(
         1, low=1, high=10, help="of replays at each setting, for the range; the book has three"
@@ -115,30 +62,22 @@ def gain_rows(cluster: Cluster, gains: Sequence[tuple[float, float, float]]) -> 
     ]
 
 
-def run(params: LiveParams, sliced: Slice, progress: Progress) -> Outcome:
+def run(params: Params, sliced: Slice, progress: Progress) -> Outcome:
     """Gains by capacity and by bandwidth; columns as of `experiments.returned_answers`."""
-    node = params.cluster(return_answers=True).node
-    own = dataclasses.replace(params, nic_bytes_per_s=node.nic_bytes_per_s)
-    tried = {
-        "capacity": [
-            dataclasses.replace(own, cache_tokens_per_node=own.cache_tokens_per_node // part)
-            for part in _PARTS
-        ],
-        "bandwidth": [
-            dataclasses.replace(own, nic_bytes_per_s=own.nic_bytes_per_s / part) for part in _PARTS
-        ],
-    }
-    distinct = dict.fromkeys(setting for settings in tried.values() for setting in settings)
-    found: dict[LiveParams, list[Row]] = {}
-    for done, setting in enumerate(distinct):
+    own = params.cluster(Routing.GLOBAL_CACHE_AWARE, params.prefill_nodes)
+    tried = {"capacity": _smaller_caches(own), "bandwidth": _slower_networks(own)}
+    distinct = dict.fromkeys(cluster for clusters in tried.values() for cluster in clusters)
+    found: dict[Cluster, list[Row]] = {}
+    for done, cluster in enumerate(distinct):
         progress(done, len(distinct))
-        gains = [_gain(setting, sliced, 1 + STRETCH * pair) for pair in range(params.pairs)]
-        found[setting] = gain_rows(setting.cluster(return_answers=True), gains)
+        speedups = [params.arrival_speedup / (1 + STRETCH * pair) for pair in range(params.pairs)]
+        replayed = [sliced.head(len(sliced.requests), speedup=speedup) for speedup in speedups]
+        found[cluster] = gain_rows(cluster, [_gain(cluster, each) for each in replayed])
     rows = [
         {"origin": "modelled", "workload": WORKLOAD, "trace": sliced.name, "varied": varied, **row}
-        for varied, settings in tried.items()
-        for setting in settings
-        for row in found[setting]
+        for varied, clusters in tried.items()
+        for cluster in clusters
+        for row in found[cluster]
     ]
     told = ", ".join(f"{row['mean']:+.2f}" for row in found[own])
     return Outcome(
@@ -155,25 +94,35 @@ def run(params: LiveParams, sliced: Slice, progress: Progress) -> Outcome:
     )
 
 
-def _gain(setting: LiveParams, sliced: Slice, slower: float) -> tuple[float, float, float]:
+def _smaller_caches(own: Cluster) -> list[Cluster]:
+    return [
+        dataclasses.replace(own, cache_tokens_per_node=own.cache_tokens_per_node // part) for part in _PARTS
+    ]
+
+
+def _slower_networks(own: Cluster) -> list[Cluster]:
+    nodes = [
+        dataclasses.replace(own.node, nic_bytes_per_s=own.node.nic_bytes_per_s / part) for part in _PARTS
+    ]
+    return [dataclasses.replace(own, node=node) for node in nodes]
+
+
+def _gain(cluster: Cluster, sliced: Slice) -> tuple[float, float, float]:
     """What answers that return gain, in the order of `GAINS`."""
-    replayed = sliced.head(len(sliced.requests), speedup=setting.arrival_speedup / slower)
-    without, with_answers = (_measured(setting, replayed, returns) for returns in (False, True))
-    return (
-        100 * (with_answers[0] - without[0]),
-        100 * (1 - with_answers[1] / without[1]),
-        100 * (1 - with_answers[2] / without[2]),
+    answered = [
+        request._replace(answer=answer)
+        for request, answer in zip(sliced.requests, sliced.answers, strict=True)
+    ]
+    hits, ttft_s, prefill_s = _measured(cluster, sliced)
+    returning = dataclasses.replace(cluster, return_answers=True)
+    more_hits, less_ttft_s, less_prefill_s = _measured(
+        returning, dataclasses.replace(sliced, requests=answered)
     )
+    return 100 * (more_hits - hits), 100 * (1 - less_ttft_s / ttft_s), 100 * (1 - less_prefill_s / prefill_s)
 
 
-def _measured(setting: LiveParams, sliced: Slice, returns: bool) -> tuple[float, float, float]:
+def _measured(cluster: Cluster, sliced: Slice) -> tuple[float, float, float]:
     """Hit ratio, mean TTFT and seconds of all prefills together."""
-    requests = sliced.requests
-    if returns:
-        requests = [
-            request._replace(answer=answer) for request, answer in zip(requests, sliced.answers, strict=True)
-        ]
-    cluster = setting.cluster(return_answers=returns)
-    records = replay(requests, cluster, block_tokens=sliced.block_tokens, draws=sliced.draws).records
+    records = replay(sliced.requests, cluster, block_tokens=sliced.block_tokens, draws=sliced.draws).records
     prefill_s = sum(record.choice.prefill_s for record in records if record.choice is not None)
     return hit_ratio(sliced, records), mean(ttfts_s(sliced, records)), prefill_s
