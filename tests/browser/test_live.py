@@ -22,7 +22,14 @@ FIRST = "prefill-scheduling-ttft"
 PAGES = {name: registry.figure(name).address.partition("#")[0] for name in LIVE}
 CHANGED = {
     FIRST: {"requests": "100", "prefill_nodes": "5", "arrival_speedup": "1.25"},
+    "prefill-scheduling-ttft-arxiv": {"requests": "100", "nodes": "6", "prefill_nodes": "3"},
     "request-walkthrough": {"request": "123", "nodes": "6", "prefill_nodes": "4"},
+    "balancing-threshold-ttft": {"requests": "100", "kvcache_balancing_threshold": "4", "nodes": "9"},
+    "balancing-threshold-bytes": {"requests": "150", "nic_bytes_per_s": "2e9", "prefill_nodes": "3"},
+    "served-in-time": {"requests": "100", "nodes": "6", "arrival_speedup": "2.5"},
+    "request-rate": {"requests": "50", "highest_rate_per_s": "3.5", "nodes": "8", "tbt_multiple": "2"},
+    "hot-holder-under-way": {"requests": "60", "prefix_tokens": "9000", "bandwidth_gbit_per_s": "25.5"},
+    "returned-answers": {"requests": "100", "nodes": "6", "prefill_nodes": "4", "pairs": "2"},
     "prefix-actions": {"model": "deepseek-v3", "new_tokens": "777"},
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
     "cache-policies": {"requests": "150", "other_policy": "belady", "least_capacity_blocks": "17"},

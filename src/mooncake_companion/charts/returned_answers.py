@@ -4,7 +4,7 @@ import altair as alt
 import pandas as pd
 
 from mooncake_companion.charts.theme import PALETTE, dashes, finish, shapes
-from mooncake_companion.charts.workloads import title
+from mooncake_companion.charts.workloads import TITLE_OF, title
 
 GAINS = {
     "ttft_saved_pct": "Mean TTFT saved (%)",
@@ -23,44 +23,45 @@ def gains(table: pd.DataFrame) -> alt.HConcatChart:
         ``workload``, ``varied`` ("capacity" or "bandwidth"), ``cache_tokens_per_node``,
         ``bandwidth_gbit_per_s``, ``gain`` (of `GAINS`), ``mean``, ``low``, ``high``.
     """
-    shown = table.assign(gain=table["gain"].map(GAINS), workload=table["workload"].map(title))
-    shown.attrs = table.attrs
     quantity = alt.param(
         name="answers_gain",
-        value=next(iter(GAINS.values())),
-        bind=alt.binding_radio(options=list(GAINS.values()), name="Gain "),
+        value=next(iter(GAINS)),
+        bind=alt.binding_radio(options=list(GAINS), labels=list(GAINS.values()), name="Gain "),
     )
-    colours = {title(name): PALETTE.get(name, PALETTE["dram"]) for name in table["workload"].unique()}
-    by_capacity = _panel(
-        shown, "capacity", "cache_tokens_per_node", "Cache of a prefill node (tokens, logarithmic)", colours
+    axes = (
+        ("capacity", "cache_tokens_per_node", "Cache of a prefill node (tokens, logarithmic)", "gain_sizes"),
+        ("bandwidth", "bandwidth_gbit_per_s", "Network of a node (Gbit/s, logarithmic)", "gain_rates"),
     )
-    by_bandwidth = _panel(
-        shown, "bandwidth", "bandwidth_gbit_per_s", "Network of a node (Gbit/s, logarithmic)", colours
-    )
-    chart = alt.hconcat(by_capacity, by_bandwidth).resolve_scale(y="shared")
+    ticks = [
+        alt.param(name=name, value=sorted(table[column][table["varied"] == varied].unique().tolist()))
+        for varied, column, _, name in axes
+    ]
+    chart = alt.hconcat(*(_panel(table, *axis) for axis in axes)).resolve_scale(y="shared")
     return finish(
-        chart.add_params(quantity), name="returned-answers", description=_describe(table), table=shown
+        chart.add_params(quantity, *ticks),
+        name="returned-answers",
+        description=_describe(table),
+        table=table,
     )
 
 
-def _panel(
-    shown: pd.DataFrame, varied: str, column: str, heading: str, colours: dict[str, str]
-) -> alt.LayerChart:
-    rows = shown[shown["varied"] == varied]
+def _panel(table: pd.DataFrame, varied: str, column: str, heading: str, ticks: str) -> alt.LayerChart:
+    colours = {title(name): PALETTE.get(name, PALETTE["dram"]) for name in table["workload"].unique()}
     base = (
-        alt.Chart(shown)
+        alt.Chart(table)
         .transform_filter(f"datum.varied == '{varied}' && datum.gain == answers_gain")
+        .transform_calculate(served=TITLE_OF, gained=f"{GAINS}[datum.gain]")
         .encode(
             alt.X(f"{column}:Q")
             .title(heading)
             .scale(type="log", nice=False, padding=12)
-            .axis(values=sorted(rows[column].unique().tolist()), format="~s", labelOverlap=True),
-            alt.Color("workload:N", legend=alt.Legend(title=None, symbolOpacity=1)).scale(
+            .axis(values=alt.ExprRef(ticks), format="~s", labelOverlap=True),
+            alt.Color("served:N", legend=alt.Legend(title=None, symbolOpacity=1)).scale(
                 domain=list(colours), range=list(colours.values())
             ),
             tooltip=[
-                alt.Tooltip("workload:N").title("Workload"),
-                alt.Tooltip("gain:N").title("Gain"),
+                alt.Tooltip("served:N").title("Workload"),
+                alt.Tooltip("gained:N").title("Gain"),
                 alt.Tooltip("cache_tokens_per_node:Q", format=",").title("Cache (tokens)"),
                 alt.Tooltip("bandwidth_gbit_per_s:Q", format=".0f").title("Network (Gbit/s)"),
                 alt.Tooltip("mean:Q", format="+.2f").title("Mean"),
@@ -69,9 +70,9 @@ def _panel(
             ],
         )
     )
-    zero = alt.Chart(shown).mark_rule(color=PALETTE["reported"], strokeDash=[6, 4]).encode(alt.YDatum(0))
-    dash = alt.StrokeDash("workload:N", legend=None).scale(dashes(colours))
-    shape = alt.Shape("workload:N", legend=alt.Legend(title=None, symbolOpacity=1)).scale(shapes(colours))
+    zero = alt.Chart(table).mark_rule(color=PALETTE["reported"], strokeDash=[6, 4]).encode(alt.YDatum(0))
+    dash = alt.StrokeDash("served:N", legend=None).scale(dashes(colours))
+    shape = alt.Shape("served:N", legend=alt.Legend(title=None, symbolOpacity=1)).scale(shapes(colours))
     means = base.encode(alt.Y("mean:Q").title("Gain with answers returned (% or points)"))
     ranges = base.mark_rule(strokeWidth=1.5).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
     layers = zero + ranges + means.mark_line().encode(dash) + means.mark_point(size=60).encode(shape)

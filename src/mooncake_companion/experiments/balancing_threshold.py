@@ -16,12 +16,23 @@ from mooncake_companion.costs import load_calibration, prefill_time, transfer_ti
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.experiments.paper_traces import provenance
 from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.live.balancing_threshold import THRESHOLDS
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import Routing, simulate
 from mooncake_companion.simulator.scheduler import Candidate, Estimates, Prefix
 
-THRESHOLDS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
+__all__ = [
+    "NETWORKS_BYTES_PER_S",
+    "THRESHOLDS",
+    "Params",
+    "best_thresholds",
+    "estimates",
+    "gain_of_fetching",
+    "run",
+    "weighed",
+]
+
 NETWORKS_BYTES_PER_S = (3e9, 12.5e9, 25e9, 50e9, 100e9)
 """Line rates of a node that are compared; the paper's has 8 × 100 Gbit/s."""
 

@@ -1,15 +1,15 @@
 """arXiv 2407.00079, Figure 8: the experiment of FAST'25, Figure 5, on the earlier report's own trace."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.experiments.prefill_scheduling import TITLES
-from mooncake_companion.parameters import parameter
+from mooncake_companion.live.prefill_scheduling_arxiv import Params
 from mooncake_companion.simulator import Routing
+
+__all__ = ["POLICIES", "Params", "claims", "nearest_split", "run"]
 
 POLICIES = {
     "KVCache-centric": TITLES[Routing.GLOBAL_CACHE_AWARE],
@@ -26,13 +26,6 @@ _STATISTICS = {
     "ttft_whisker_low": "whisker_low_s",
     "ttft_whisker_high": "whisker_high_s",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params(prefill_scheduling.Params):
-    """As of `prefill_scheduling`; here the split into 8 and 8 nodes is stated (section 6.2)."""
-
-    trace: str = parameter("arxiv", help="registered trace, or the path of a JSONL file")
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -75,7 +68,7 @@ def nearest_split(table: pd.DataFrame) -> tuple[int, float]:
     return int(modelled_s.index[nearest]), float(np.exp(apart[nearest]))
 
 
-def claims(params: Params = Params()) -> dict[str, float]:
+def claims(params: Params = Params()) -> dict[str, float]:  # noqa: B008 - it is frozen
     """Modelled values of the figure's boxes by claim id, in seconds."""
     boxes = run(params).query("origin == 'modelled' and prefill_nodes == @params.prefill_nodes")
     boxes = boxes.set_index("policy")

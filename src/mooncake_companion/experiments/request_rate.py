@@ -1,117 +1,31 @@
 """arXiv 2407.00079, Figures 11 and 12: the request rate that small clusters bear."""
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported, traces
-from mooncake_companion.costs import load_calibration
-from mooncake_companion.errors import CompanionError, InputError
-from mooncake_companion.hardware import load_node, load_nodes
-from mooncake_companion.llm import load_model, load_models
-from mooncake_companion.parameters import check, parameter
-from mooncake_companion.simulator import Cluster, CoupledCluster, simulate
+from mooncake_companion.errors import CompanionError
+from mooncake_companion.live.request_rate import BASELINE, DATASETS, SYSTEMS, Params
+from mooncake_companion.simulator import simulate
 
-SYSTEMS = {
-    "Mooncake-[3P+1D]": "mooncake_3p1d",
-    "Mooncake-[2P+2D]": "mooncake_2p2d",
-    "vLLM-[4M]": "vllm_4m",
-}
-"""The systems by title, each with its name in the ids of claims."""
-BASELINE = "vLLM-[4M]"
+__all__ = [
+    "BASELINE",
+    "DATASETS",
+    "LEAVES_FIGURE",
+    "SYSTEMS",
+    "Params",
+    "claims",
+    "first_limits",
+    "highest_rates",
+    "on_every_dataset",
+    "run",
+    "tested_rates",
+]
+
 LEAVES_FIGURE = 2
 """`off_scale` of a reading where a line leaves the figure, which is at no tested rate."""
-PREFILL_NODES = {"Mooncake-[3P+1D]": 3, "Mooncake-[2P+2D]": 2}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset:
-    """Requests of one panel: the trace, and where the paper has it.
-
-    Parameters
-    ----------
-    trace : str
-        Registered or generated trace.
-    title : str
-        Name in the figure's readings.
-    claim : str
-        First words of the ids of its claims, with the figure.
-    one_by_one : bool
-        Whether vLLM served its requests one by one.
-    """
-
-    trace: str
-    title: str
-    claim: str
-    one_by_one: bool = False
-
-
-DATASETS = {
-    "arxiv-summarization": Dataset(
-        trace="arxiv-summarization", title="ArXiv Summarization", claim="fig11.{}.arxiv_summarization"
-    ),
-    "l-eval": Dataset(trace="l-eval", title="L-Eval", claim="fig11.{}.l_eval"),
-    **{
-        f"simulated-{length}": Dataset(
-            trace=f"simulated-{length}", title=length, claim="fig12.{}." + length, one_by_one=True
-        )
-        for length in ("16k", "32k", "64k", "128k")
-    },
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """The experiment's setting; the defaults are the paper's where it states them.
-
-    Stated in section 8.1: four nodes, the three systems, the data sets' statistics (Table 2),
-    Poisson arrivals, and limits on the 90th percentiles of TTFT and TBT at 10 and 5 times what the
-    lowest rate gives; and that vLLM serves the long simulated requests one by one, not in batches
-    (section 8.1.2). Assumed: one limit for all systems, from the best of them at the lowest rate;
-    plain vLLM; one request at a time on each of its nodes where it serves one by one; a cache of 3
-    million tokens a node. Of the figures only the tested rates are used.
-    """
-
-    dataset: str = parameter("l-eval", choices=tuple(DATASETS), help="what is requested")
-    nodes: int = parameter(4, unit="nodes", low=4, high=64, help="nodes of every system")
-    ttft_multiple: float = parameter(10.0, low=1, high=1000, help="TTFT limit over that of the lowest rate")
-    tbt_multiple: float = parameter(5.0, low=1, high=1000, help="TBT limit over that of the lowest rate")
-    percentile: float = parameter(
-        90.0, unit="%", low=1, high=100, help="of the requests, held against the limits"
-    )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
-
-    def __post_init__(self) -> None:
-        check(self)
-        if self.nodes % 4:
-            raise InputError(f"parameter nodes: {self.nodes} is not a multiple of 4, for example 4")
-
-    def cluster(self, system: str) -> Cluster | CoupledCluster:
-        """One of the `SYSTEMS`, by its title."""
-        served: dict[str, Any] = {
-            "node": load_node(self.node),
-            "model": load_model(self.model),
-            "calibration": load_calibration(host=False),
-            "first_interval_counts": False,
-        }
-        if system == BASELINE:
-            baseline = CoupledCluster(**served, nodes=self.nodes)
-            one_by_one = DATASETS[self.dataset].one_by_one
-            return dataclasses.replace(baseline, max_sequences=1) if one_by_one else baseline
-        prefill_nodes = PREFILL_NODES[system] * self.nodes // 4
-        return Cluster(
-            **served,
-            prefill_nodes=prefill_nodes,
-            decode_nodes=self.nodes - prefill_nodes,
-            cache_tokens_per_node=self.cache_tokens_per_node,
-        )
 
 
 def tested_rates(dataset: str) -> tuple[float, ...]:
@@ -153,7 +67,7 @@ def run(params: Params) -> pd.DataFrame:
     return table
 
 
-def on_every_dataset(params: Params = Params()) -> pd.DataFrame:
+def on_every_dataset(params: Params = Params()) -> pd.DataFrame:  # noqa: B008 - it is frozen
     """What `run` says of each data set, in one table.
 
     Returns
@@ -217,7 +131,7 @@ def first_limits(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(found, orient="index").rename_axis(["origin", "dataset"])
 
 
-def claims(params: Params = Params()) -> dict[str, float]:
+def claims(params: Params = Params()) -> dict[str, float]:  # noqa: B008 - it is frozen
     """Modelled values of the paper's claims by their id, in the unit of each claim.
 
     All data sets are replayed, whatever `params` has; one that cannot be had gives no values.

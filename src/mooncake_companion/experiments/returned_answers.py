@@ -17,19 +17,27 @@ from mooncake_companion.costs import transfer_time
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.experiments.paper_traces import available, chosen, provenance
 from mooncake_companion.hardware import load_nodes
+from mooncake_companion.live.returned_answers import BITS_PER_BYTE, GAINS, STRETCH, gain_rows
 from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import Cluster, Result, Routing, simulate
 from mooncake_companion.traces import Trace, infinite_cache_hit_ratio
 from mooncake_companion.traces.answers import UNCONTINUED, infinite_cache_hit_ratio_with_answers, next_turns
 
+__all__ = [
+    "BANDWIDTHS_GBIT_PER_S",
+    "CAPACITIES_TOKENS",
+    "GAINS",
+    "WORKLOADS",
+    "Params",
+    "run",
+    "totals",
+]
+
 WORKLOADS = ("conversation", "synthetic")
 CAPACITIES_TOKENS = (500_000, 1_000_000, 2_000_000, 3_000_000, 10_000_000)
 BANDWIDTHS_GBIT_PER_S = (80, 200, 400)
 """Below these the released traces overload the network of 16 nodes, and differences are chance."""
-GAINS = ("hit_ratio_points", "ttft_saved_pct", "prefill_saved_pct")
-_STRETCH = 0.001
-_BITS_PER_BYTE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +133,7 @@ def _replayed(params: Params) -> dict[str, Trace]:
 
 def _settings(params: Params) -> dict[str, list[Params]]:
     own = params.cluster(return_answers=False).node.nic_bytes_per_s
-    rates = {rate * 1e9 / _BITS_PER_BYTE for rate in BANDWIDTHS_GBIT_PER_S} | {own}
+    rates = {rate * 1e9 / BITS_PER_BYTE for rate in BANDWIDTHS_GBIT_PER_S} | {own}
     sizes = {*CAPACITIES_TOKENS, params.cache_tokens_per_node}
     return {
         "capacity": [dataclasses.replace(params, cache_tokens_per_node=size) for size in sorted(sizes)],
@@ -143,22 +151,10 @@ def _pair(params: Params, trace: Trace) -> tuple[Result, Result]:
 
 def _gains(params: Params, trace: Trace) -> list[dict[str, Any]]:
     stretched = (
-        dataclasses.replace(trace, arrival_s=trace.arrival_s * (1 + _STRETCH * replicate))
+        dataclasses.replace(trace, arrival_s=trace.arrival_s * (1 + STRETCH * replicate))
         for replicate in range(params.replicates)
     )
-    gains = np.array([_gain(*_pair(params, each)) for each in stretched])
-    cluster = params.cluster(return_answers=True)
-    return [
-        {
-            "cache_tokens_per_node": cluster.cache_tokens_per_node,
-            "bandwidth_gbit_per_s": cluster.node.nic_bytes_per_s * _BITS_PER_BYTE / 1e9,
-            "gain": gain,
-            "mean": float(values.mean()),
-            "low": float(values.min()),
-            "high": float(values.max()),
-        }
-        for gain, values in zip(GAINS, gains.T, strict=True)
-    ]
+    return gain_rows(params.cluster(return_answers=True), [_gain(*_pair(params, each)) for each in stretched])
 
 
 def _gain(without: Result, with_answers: Result) -> tuple[float, float, float]:

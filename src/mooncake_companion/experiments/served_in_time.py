@@ -7,8 +7,10 @@ import pandas as pd
 
 from mooncake_companion import traces
 from mooncake_companion.experiments import end_to_end, paper_traces
+from mooncake_companion.live.end_to_end import FINE_POINTS, LIMITS_MS
 
-LIMITS_MS = tuple(range(25, 525, 25))
+__all__ = ["LIMITS_MS", "WORKLOADS", "gain_percent", "run"]
+
 WORKLOADS = ("conversation", "synthetic")
 """The workloads whose traces were released; the paper's Figures 1 and 7."""
 
@@ -29,7 +31,9 @@ def run(params: end_to_end.Params) -> pd.DataFrame:
     """
     parts = []
     for workload in WORKLOADS:
-        curves = end_to_end.curves(dataclasses.replace(params, trace=workload), points=400, marks=400)
+        curves = end_to_end.curves(
+            dataclasses.replace(params, trace=workload), points=FINE_POINTS, marks=FINE_POINTS
+        )
         for names, curve in curves.groupby(["origin", "system"], sort=False):
             origin, system = map(str, names)
             ordered = curve.sort_values("tbt_s", kind="stable")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
-from mooncake_companion.live.statistics import mean, quantile
+from mooncake_companion.live.statistics import interpolate, mean, quantile
 from mooncake_companion.live.systems import (
     AXIS_END_S,
     QUANTILES,
@@ -22,6 +22,11 @@ from mooncake_companion.simulator.reference import Record
 
 POINTS = 200
 """Of a curve, from 0.02 s to 2 s."""
+LIMITS_MS = tuple(range(25, 525, 25))
+"""Limits on TBT that `experiments.served_in_time` has a share for."""
+FINE_POINTS = 400
+"""Of the curves that these are read off."""
+_TOLD_MS = 100
 
 
 def capacity(params: Params, sliced: Slice, progress: Progress) -> Outcome:
@@ -49,7 +54,7 @@ def tbt(params: Params, sliced: Slice, progress: Progress) -> Outcome:
     """Requests by their TBT, for every system; columns as of `experiments.end_to_end.curves`."""
     rows: list[Row] = []
     medians = []
-    limits_s = [0.02 * 100 ** (point / (POINTS - 1)) for point in range(POINTS)]
+    limits_s = _limits_s(POINTS)
     for system, _, records in _replays(params, sliced, progress):
         shares = zip(limits_s, _shares(records, limits_s), strict=True)
         rows += [
@@ -65,6 +70,38 @@ def tbt(params: Params, sliced: Slice, progress: Progress) -> Outcome:
         ),
         fixed={"tbt_workload": TRACE},
     )
+
+
+def in_time(params: Params, sliced: Slice, progress: Progress) -> Outcome:
+    """Requests within each of `LIMITS_MS`, by system; columns as of `experiments.served_in_time`."""
+    curve_s = _limits_s(FINE_POINTS)
+    rows: list[Row] = []
+    for system, _, records in _replays(params, sliced, progress):
+        shares = _shares(records, curve_s)
+        rows += [
+            {
+                "workload": TRACE,
+                "origin": "modelled",
+                "system": system,
+                "limit_ms": limit_ms,
+                "share": interpolate(limit_ms / 1e3, curve_s, shares),
+            }
+            for limit_ms in LIMITS_MS
+        ]
+    told = ", ".join(f"{row['system']} {row['share']:.0%}" for row in rows if row["limit_ms"] == _TOLD_MS)
+    return Outcome(
+        rows=rows,
+        description=(
+            "Share of the requests whose time between tokens stays within a limit, which a slider moves, "
+            f"computed in this browser. Modelled within {_TOLD_MS} ms: {told}."
+        ),
+        fixed={"served_workload": TRACE},
+    )
+
+
+def _limits_s(points: int) -> list[float]:
+    """TBT at which a curve is drawn, evenly on a logarithmic axis."""
+    return [0.02 * 100 ** (point / (points - 1)) for point in range(points)]
 
 
 def _replays(params: Params, sliced: Slice, progress: Progress) -> Iterator[tuple[str, Slice, list[Record]]]:

@@ -6,17 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooncake_companion.live import (
+    balancing_threshold,
     byte_flows,
     cache_capacity,
     cache_snapshot,
     deployment_timeline,
     end_to_end,
     goodput,
+    hot_holder,
     measured_costs,
     node_split,
     overload,
     prefill_scheduling,
+    prefill_scheduling_arxiv,
     rejection,
+    request_rate,
+    returned_answers,
     storage_for_compute,
     systems,
     transfer_tax,
@@ -86,6 +91,9 @@ _LIMITS = ("ttft_limit_s", "tbt_limit_s", "predicted_decode_s")
 _DEPLOYMENTS = ("nodes", "prefill_nodes", "chunk_tokens", "cache_tokens_per_node", "arrival_speedup")
 
 LIVE: Mapping[str, LiveFigure] = {
+    "served-in-time": LiveFigure(
+        params=systems.Params, shown=_SYSTEMS, model=end_to_end.in_time, trace=systems.TRACE
+    ),
     "deployment-timeline": LiveFigure(
         params=deployment_timeline.Params,
         shown=("window_start_s", *_DEPLOYMENTS),
@@ -156,11 +164,21 @@ LIVE: Mapping[str, LiveFigure] = {
     "prefill-scheduling-ttft": LiveFigure(
         params=prefill_scheduling.Params, shown=_CONDUCTOR, model=prefill_scheduling.run
     ),
+    "prefill-scheduling-ttft-arxiv": LiveFigure(
+        params=prefill_scheduling_arxiv.Params, shown=_CONDUCTOR, model=prefill_scheduling_arxiv.run
+    ),
     "request-walkthrough": LiveFigure(
         params=walkthrough.Params,
         shown=("request", *_CONDUCTOR),
         model=walkthrough.run,
         asks_requests=False,
+        beside_reported=False,
+    ),
+    "balancing-threshold-ttft": LiveFigure(
+        params=prefill_scheduling.Params,
+        shown=_CONDUCTOR,
+        model=balancing_threshold.ttft,
+        requests=200,
         beside_reported=False,
     ),
     "overload-rejected": LiveFigure(
@@ -228,6 +246,35 @@ LIVE: Mapping[str, LiveFigure] = {
         ),
         model=node_split.run,
     ),
+    "request-rate": LiveFigure(
+        params=request_rate.LiveParams,
+        shown=(
+            "lowest_rate_per_s",
+            "highest_rate_per_s",
+            "nodes",
+            "ttft_multiple",
+            "tbt_multiple",
+            "cache_tokens_per_node",
+        ),
+        model=request_rate.run,
+        requests=200,
+        trace=request_rate.TRACE,
+    ),
+    "hot-holder-under-way": LiveFigure(
+        params=hot_holder.LiveParams,
+        shown=(
+            "requests",
+            "requests_per_s",
+            "prefix_tokens",
+            "new_tokens",
+            "prefill_nodes",
+            "bandwidth_gbit_per_s",
+            "seed",
+        ),
+        model=hot_holder.run,
+        replays=False,
+        beside_reported=False,
+    ),
     "measured-prefill": LiveFigure(
         params=measured_costs.PrefillParams,
         shown=("gpus", "prefill_overhead_s", "linear_utilisation", "attention_utilisation"),
@@ -261,6 +308,26 @@ LIVE: Mapping[str, LiveFigure] = {
         model=your_cluster.break_even,
         replays=False,
         beside_reported=False,
+    ),
+    "balancing-threshold-bytes": LiveFigure(
+        params=prefill_scheduling.Params,
+        shown=_CONDUCTOR,
+        model=balancing_threshold.fetched,
+        beside_reported=False,
+    ),
+    "returned-answers": LiveFigure(
+        params=returned_answers.Params,
+        shown=(
+            "nodes",
+            "prefill_nodes",
+            "cache_tokens_per_node",
+            "nic_bytes_per_s",
+            "arrival_speedup",
+            "pairs",
+        ),
+        model=returned_answers.run,
+        beside_reported=False,
+        trace=returned_answers.WORKLOAD,
     ),
 }
 """Live figures by their id, in the order of the chapters."""

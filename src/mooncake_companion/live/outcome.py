@@ -20,18 +20,20 @@ class Outcome:
     description : str
         What the figure shows now, for those who don't see it.
     fixed : mapping
-        Controls of the figure, by the name of their Vega parameter, that can have but one value now.
+        Controls of the figure, by the name of their Vega parameter, that can have but one value now; and
+        its other parameters, such as where an axis has its ticks.
     offered : mapping
         What controls of the figure let a reader choose among now, where that is not what it was.
     replayed : int
-        Requests that were replayed, where the model chose how many; 0 where the reader did.
+        Requests that were replayed, where the model chose how many, or drew them; 0 where the reader
+        said how many of a slice.
     without_reported : str
         A sentence that says why what a paper reports is not shown beside the rows; empty where it is.
     """
 
     rows: list[Row]
     description: str
-    fixed: Mapping[str, float | str] = field(default_factory=dict)
+    fixed: Mapping[str, float | str | Sequence[float]] = field(default_factory=dict)
     offered: Mapping[str, Sequence[float | str]] = field(default_factory=dict)
     replayed: int = 0
     without_reported: str = ""

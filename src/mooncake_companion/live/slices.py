@@ -38,6 +38,9 @@ class Slice:
     requests : sequence of Request
     draws : sequence of float
         One uniform number in [0, 1) a request, for random routing, drawn when the slice was made.
+    answers : sequence of sequence of int
+        Blocks that each request's answer completes, as `Request.answer` has them; only models that return
+        answers give them to the requests.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Slice:
     trace_requests: int
     requests: Sequence[Request]
     draws: Sequence[float]
+    answers: Sequence[Sequence[int]]
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Self:
@@ -59,13 +63,19 @@ class Slice:
             for each in self.requests
         ]
         told = {name: getattr(self, name) for name in self.__slots__}
-        return told | {"requests": lines, "draws": list(self.draws)}
+        return told | {
+            "requests": lines,
+            "draws": list(self.draws),
+            "answers": [list(each) for each in self.answers],
+        }
 
     def head(self, requests: int, *, speedup: float = 1.0) -> Self:
         """The first so many requests, arriving so many times as fast."""
         kept = [each._replace(arrival_s=each.arrival_s / speedup) for each in self.requests[:requests]]
         told = {name: getattr(self, name) for name in self.__slots__}
-        return type(self)(**told | {"requests": kept, "draws": self.draws[: len(kept)]})
+        return type(self)(
+            **told | {"requests": kept, "draws": self.draws[:requests], "answers": self.answers[:requests]}
+        )
 
 
 def ttfts_s(sliced: Slice, records: Sequence[Record]) -> list[float]:

@@ -1,6 +1,7 @@
 """Means and quantiles of plain sequences, as NumPy defines them."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
 
@@ -23,6 +24,19 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def interpolate(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Value at `x` of the line through points in rising order of x; beyond its ends, that of the end.
+
+    >>> interpolate(2.5, [1.0, 2.0, 4.0], [0.0, 10.0, 30.0])
+    15.0
+    """
+    above = bisect_right(xs, x)
+    if above in (0, len(xs)):
+        return ys[min(above, len(xs) - 1)]
+    slope = (ys[above] - ys[above - 1]) / (xs[above] - xs[above - 1])
+    return ys[above - 1] + slope * (x - xs[above - 1])
 
 
 def box(values_s: Sequence[float]) -> dict[str, float]:

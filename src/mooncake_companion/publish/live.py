@@ -31,6 +31,7 @@ from mooncake_companion.parameters import Parameter
 from mooncake_companion.publish import figures
 from mooncake_companion.publish.dependencies import dependencies
 from mooncake_companion.simulator.serving_path import requests_of
+from mooncake_companion.traces.answers import answer_blocks
 
 PYODIDE_VERSION = "314.0.7"
 PYODIDE_FILES = {
@@ -177,6 +178,7 @@ def slice_of(trace: traces.Trace) -> Slice:
     """The first requests of a trace, with what the random policy draws for them."""
     head = trace.head(min(MOST_REQUESTS, len(trace)))
     draws = np.random.default_rng(DRAWS_SEED).spawn(1)[0].random(len(head))
+    answers = answer_blocks(head)
     return Slice(
         name=trace.name,
         source=trace.source,
@@ -184,6 +186,7 @@ def slice_of(trace: traces.Trace) -> Slice:
         trace_requests=len(trace),
         requests=requests_of(head),
         draws=draws.tolist(),
+        answers=[answers.of(index).tolist() for index in range(len(head))],
     )
 
 
