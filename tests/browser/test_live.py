@@ -27,6 +27,7 @@ CHANGED = {
     "cache-policies": {"requests": "150", "other_policy": "belady", "least_capacity_blocks": "17"},
     "cache-block-heat": {"requests": "200", "prefill_nodes": "2", "dram_blocks": "300", "eviction": "lfu"},
     "cache-byte-flows": {"requests": "100", "input_tokens": "32768", "reused_tokens": "8192"},
+    "two-phases": {"node": "h200", "decode_context_tokens": "40000", "waits_for_host": "true"},
     "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
     "transfer-tax": {"node": "h200", "model": "deepseek-v3", "bandwidth_gbit_per_s": "37.5"},
     "prefix-break-even": {"node": "b200", "gpus": "4", "cached_tokens": "300000"},

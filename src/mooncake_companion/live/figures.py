@@ -19,6 +19,7 @@ from mooncake_companion.live import (
     storage_for_compute,
     systems,
     transfer_tax,
+    two_phases,
     walkthrough,
     your_cluster,
 )
@@ -85,6 +86,12 @@ _LIMITS = ("ttft_limit_s", "tbt_limit_s", "predicted_decode_s")
 _DEPLOYMENTS = ("nodes", "prefill_nodes", "chunk_tokens", "cache_tokens_per_node", "arrival_speedup")
 
 LIVE: Mapping[str, LiveFigure] = {
+    "two-phases": LiveFigure(
+        params=two_phases.Params,
+        shown=("node", "model", "decode_context_tokens", "waits_for_host"),
+        model=two_phases.run,
+        replays=False,
+    ),
     "deployment-timeline": LiveFigure(
         params=deployment_timeline.Params,
         shown=("window_start_s", *_DEPLOYMENTS),
