@@ -41,6 +41,8 @@ CHANGED = {
     "overload-mechanism": {"identical_input_tokens": "100000", "prefill_nodes": "4"},
     "overload-pool-loads": {"requests": "300", "prefill_pool_nodes": "5", "tbt_limit_s": "0.06"},
     "overload-decode-time": {"requests": "300", "tbt_limit_s": "0.06"},
+    "transfer-latency": {"bandwidth_gbit_per_s": "3200", "network_utilisation": "0.45", "startup_s": "0.1"},
+    "latency-breakdown": {"model": "deepseek-v3", "network_gbit_per_s": "25", "cached_pct": "60"},
 }
 RUN_TIMEOUT_MS = 180_000  # seconds on an idle machine
 MOST_ADDED_BYTES = 6_000

@@ -15,6 +15,7 @@ from mooncake_companion.costs import (
 )
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.live.network import on_network
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
 from mooncake_companion.live.statistics import mean, quantile
@@ -31,8 +32,6 @@ from mooncake_companion.simulator.watched import require_room
 PERCENTILES = (50, 90, 99)
 BYTES = ("fetched_bytes", "streamed_bytes", "loaded_bytes")
 """What is moved, by way: between prefill nodes, to the decode node, and into its GPU memory."""
-
-_GBIT_BYTES = 1e9 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +129,7 @@ class Params:
 
     def on_network(self, node: GpuNode) -> GpuNode:
         """A node with the network that was asked for."""
-        if not self.network_gbit_per_s:
-            return node
-        return replace(node, nic_bytes_per_s=self.network_gbit_per_s * _GBIT_BYTES)
+        return on_network(node, self.network_gbit_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
