@@ -47,7 +47,7 @@ class Params:
 class ShareParams(Params):
     """The same, with one cached share and a network of a reader's choice."""
 
-    cached_pct: int = parameter(0, unit="%", low=0, high=99, help="of the prompt, cached")
+    cached_pct: int = parameter(0, unit="%", low=0, high=99, help="share of the prompt that is cached")
     network_gbit_per_s: float = parameter(
         0.0, unit="Gbit/s", low=0, high=1e5, help="of a node, in one direction; 0 takes its own"
     )

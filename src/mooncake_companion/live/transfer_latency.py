@@ -42,7 +42,7 @@ class NetworkParams(Params):
         load_calibration().network_utilisation,
         low=0.01,
         high=1,
-        help="share of the line rate that a transfer reaches",
+        help="u: share of the line rate that a transfer reaches",
     )
 
 
