@@ -4,7 +4,7 @@ import pytest
 from tests.live.small import alike
 
 from mooncake_companion import reported
-from mooncake_companion.experiments import latency_breakdown, transfer_latency, two_phases
+from mooncake_companion.experiments import latency_breakdown, remote_kv, transfer_latency, two_phases
 from mooncake_companion.live import latency_breakdown as live_breakdown
 from mooncake_companion.live.answers import compute
 from mooncake_companion.live.two_phases import BATCHES, LENGTHS
@@ -88,3 +88,25 @@ def test_another_share_and_network_move_what_they_should():
         assert (cached[place] < before_s) == (component == "prefill")
         assert (slow[place] > before_s) == (component == "transfer")
         assert slow[place] == pytest.approx(before_s * (100 if component == "transfer" else 1))
+
+
+def test_reading_from_afar_takes_as_long_as_in_the_experiment():
+    given = {"input_tokens": "3000", "node": "h200", "model": "deepseek-v3"}
+    outcome, _ = compute("remote-kv-reads", given, None)
+    params = remote_kv.Params(input_tokens=3000, node="h200", model="deepseek-v3")
+    alike(outcome.rows, remote_kv.run(params))
+
+
+def test_a_network_that_is_twice_as_fast_halves_what_passes_it():
+    def steps_s(gbit):
+        outcome, _ = compute("remote-kv-reads", {"network_gbit_per_s": gbit}, None)
+        return {
+            way: [row["step_s"] for row in outcome.rows if row["way"] == way]
+            for way in (remote_kv.MOVED, remote_kv.HOST, remote_kv.REMOTE)
+        }
+
+    slow, fast = steps_s("5"), steps_s("10")
+    assert [2 * seconds for seconds in fast[remote_kv.REMOTE]] == pytest.approx(slow[remote_kv.REMOTE])
+    assert all(fast[way] == slow[way] for way in (remote_kv.MOVED, remote_kv.HOST))
+    own, same = steps_s("0"), steps_s("800")
+    assert own == same

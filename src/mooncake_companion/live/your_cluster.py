@@ -139,6 +139,52 @@ class GpuParams(Params):
     gpus: int = parameter(8, unit="GPUs", low=1, high=72, help="of every node, with the links of all of it")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelParams:
+    """A model of a reader's own, with the shape of LLaMA3-70B unless told otherwise, and a node's cache."""
+
+    layers: int = parameter(80, unit="layers", low=1, high=10_000, help="of your model")
+    kv_elements_per_layer: int = parameter(
+        2048,
+        unit="elements",
+        low=1,
+        high=10**7,
+        help="kept of a token in a layer: 2 × key/value heads × their dimension, or a latent vector's",
+    )
+    element_bytes: int = parameter(2, unit="bytes", low=1, high=8, help="of one of them")
+    parameters: int = parameter(70_553_706_496, low=1, high=10**16, help="its weights, as a count")
+    active_parameters: int = parameter(
+        0, low=0, high=10**16, help="of these, how many one token uses; 0 takes all"
+    )
+    weight_element_bytes: int = parameter(2, unit="bytes", low=1, high=8, help="of a weight")
+    cache_bytes_per_node: float = parameter(
+        1e12, unit="bytes", low=0, high=1e15, help="DRAM for KV cache on each prefill node"
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.active_parameters > self.parameters:
+            raise InputError(
+                f"parameter active_parameters: {self.active_parameters:,} is more than all "
+                f"{self.parameters:,} parameters"
+            )
+
+    @property
+    def own(self) -> TransformerModel:
+        """The model; what is not told of it is LLaMA3-70B's, and matters to no row of `model_rows`."""
+        return replace(
+            load_model("llama3-70b"),
+            title="Your model",
+            layers=self.layers,
+            query_heads_per_kv_head=None,
+            kv_elements_per_layer=self.kv_elements_per_layer,
+            element_bytes=self.element_bytes,
+            weight_element_bytes=self.weight_element_bytes,
+            parameters=self.parameters,
+            active_parameters=self.active_parameters or None,
+        )
+
+
 def nodes_of(params: Params) -> dict[str, GpuNode]:
     """Every node preset, and the chosen node if it is none."""
     return load_nodes() | {short_name(params.node): load_node(params.node)}
@@ -152,6 +198,38 @@ def models_of(params: Params) -> dict[str, TransformerModel]:
 def short_name(name: str) -> str:
     """How a preset or a file is called in a table."""
     return Path(name).stem if is_file(name) else name
+
+
+def model_rows(models: Mapping[str, TransformerModel], chosen: str, cache_bytes_per_node: float) -> list[Row]:
+    """A row for each model; columns as of `experiments.your_cluster.by_model`."""
+    return [
+        {
+            "model": name,
+            "title": model.title,
+            "chosen": name == chosen,
+            "kv_bytes_per_token": model.kv_bytes_per_token,
+            "weights_bytes": model.weights_bytes,
+            "parameters": model.parameters,
+            "active_parameters": model.active_parameters or model.parameters,
+            "cache_tokens": int(cache_bytes_per_node // model.kv_bytes_per_token),
+        }
+        for name, model in models.items()
+    ]
+
+
+def by_model(params: ModelParams, _sliced: None, progress: Progress) -> Outcome:
+    """The presets and the reader's own model; columns as of `experiments.your_cluster.by_model`."""
+    progress(0, 1)
+    name = "yours"
+    rows = model_rows(load_models() | {name: params.own}, name, params.cache_bytes_per_node)
+    parts = [f"{row['title']} {row['kv_bytes_per_token'] / 1e3:,.3g} KB" for row in rows]
+    return Outcome(
+        rows=rows,
+        description=(
+            "KV cache that each model and yours keep of a token, computed in this browser: "
+            f"{', '.join(parts)}. A node's cache holds {rows[-1]['cache_tokens']:,} tokens of yours."
+        ),
+    )
 
 
 def break_even_rows(params: Params, nodes: Mapping[str, GpuNode], lengths: Iterable[int]) -> list[Row]:
