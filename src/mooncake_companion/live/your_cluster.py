@@ -151,12 +151,16 @@ class ModelParams:
         high=10**7,
         help="kept of a token in a layer: 2 × key/value heads × their dimension, or a latent vector's",
     )
-    element_bytes: int = parameter(2, unit="bytes", low=1, high=8, help="of one of them")
-    parameters: int = parameter(70_553_706_496, low=1, high=10**16, help="its weights, as a count")
-    active_parameters: int = parameter(
-        0, low=0, high=10**16, help="of these, how many one token uses; 0 takes all"
+    element_bytes: int = parameter(
+        2, unit="bytes", low=1, high=8, help="of such an element: 2 in BF16, 1 in FP8"
     )
-    weight_element_bytes: int = parameter(2, unit="bytes", low=1, high=8, help="of a weight")
+    parameters: int = parameter(70_553_706_496, low=1, high=10**16, help="of your model: weights, as a count")
+    active_parameters: int = parameter(
+        0, low=0, high=10**16, help="of these, what one token uses in a mixture of experts; 0 takes all"
+    )
+    weight_element_bytes: int = parameter(
+        2, unit="bytes", low=1, high=8, help="of a weight: 2 in BF16, 1 in FP8"
+    )
     cache_bytes_per_node: float = parameter(
         1e12, unit="bytes", low=0, high=1e15, help="DRAM for KV cache on each prefill node"
     )
