@@ -35,12 +35,14 @@ CHANGED = {
     "cache-policies": {"requests": "150", "other_policy": "belady", "least_capacity_blocks": "17"},
     "cache-block-heat": {"requests": "200", "prefill_nodes": "2", "dram_blocks": "300", "eviction": "lfu"},
     "cache-byte-flows": {"requests": "100", "input_tokens": "32768", "reused_tokens": "8192"},
+    "two-phases": {"node": "h200", "decode_context_tokens": "40000", "waits_for_host": "true"},
     "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
     "transfer-tax": {"node": "h200", "model": "deepseek-v3", "bandwidth_gbit_per_s": "37.5"},
     "prefix-break-even": {"node": "b200", "gpus": "4", "cached_tokens": "300000"},
     "measured-prefill": {"gpus": "4", "prefill_overhead_s": "0.02", "linear_utilisation": "0.6"},
     "measured-decode": {"decode_overhead_s": "0.005", "hbm_utilisation": "0.7", "host_sequence_s": "0"},
     "cluster-nodes": {"requests": "100", "prefill_nodes": "2", "decode_nodes": "1", "tbt_limit_s": "0.04"},
+    "cluster-models": {"layers": "36", "kv_elements_per_layer": "1024", "parameters": "2e9"},
     "cluster-break-even": {"cached_tokens": "50000", "network_gbit_per_s": "200", "gpus": "4"},
     "latency-budget": {"requests": "200", "chunk_tokens": "512", "node": "h800"},
     "tbt-distribution": {"requests": "100", "nodes": "6", "prefill_nodes": "4"},
@@ -50,6 +52,9 @@ CHANGED = {
     "overload-mechanism": {"identical_input_tokens": "100000", "prefill_nodes": "4"},
     "overload-pool-loads": {"requests": "300", "prefill_pool_nodes": "5", "tbt_limit_s": "0.06"},
     "overload-decode-time": {"requests": "300", "tbt_limit_s": "0.06"},
+    "transfer-latency": {"bandwidth_gbit_per_s": "3200", "network_utilisation": "0.45", "startup_s": "0.1"},
+    "latency-breakdown": {"model": "deepseek-v3", "network_gbit_per_s": "25", "cached_pct": "60"},
+    "remote-kv-reads": {"input_tokens": "5000", "network_gbit_per_s": "3200", "node": "h200"},
 }
 RUN_TIMEOUT_MS = 180_000  # seconds on an idle machine
 MOST_ADDED_BYTES = 6_000

@@ -7,6 +7,7 @@ import pytest
 from tests.live.small import REQUESTS, alike, close
 
 from mooncake_companion import traces
+from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import (
     storage_for_compute,
     transfer_tax,
@@ -100,6 +101,34 @@ def test_a_node_without_room_has_no_numbers_in_a_cluster(conversation):
     assert all(row.keys() == outcome.rows[-1].keys() for row in without)
     assert all(math.isnan(row["ttft_p50_s"]) for row in without)
     assert "a800: the model does not fit" in outcome.description
+
+
+def test_a_model_of_ones_own_keeps_what_its_file_says(tmp_path):
+    """DeepSeek-V3's latent attention with half of its layers, and numbers of four bytes."""
+    shape = {"layers": 30, "kv_elements_per_layer": 576, "element_bytes": 4, "weight_element_bytes": 1}
+    counts = {"parameters": 330_000_000_000, "active_parameters": 20_000_000_000}
+    file = tmp_path / "yours.toml"
+    told = "".join(f"{name} = {value}\n" for name, value in (shape | counts).items())
+    told += 'title = "Your model"\nsource = "me"\nmodel_dim = 7168\nattention_flops_coefficient = 4.0\n'
+    file.write_text(f"[model]\n{told}")
+    given = {name: str(value) for name, value in (shape | counts).items()}
+    outcome, _ = compute("cluster-models", given | {"cache_bytes_per_node": "3e11"}, None)
+    params = your_cluster.Params(model=str(file), cache_bytes_per_node=3e11)
+    alike(outcome.rows, your_cluster.by_model(params))
+    assert outcome.rows[-1]["kv_bytes_per_token"] == 30 * 576 * 4
+    assert "holds 4,340,277 tokens of yours" in outcome.description
+
+
+def test_a_model_as_published_is_llama3_70b():
+    *presets, own = compute("cluster-models", {}, None)[0].rows
+    (llama,) = (row for row in presets if row["model"] == "llama3-70b")
+    assert own == llama | {"model": "yours", "title": "Your model", "chosen": True}
+    alike(presets, your_cluster.by_model(your_cluster.Params()).assign(chosen=False))
+
+
+def test_no_more_parameters_are_used_than_there_are():
+    with pytest.raises(InputError, match=r"^parameter active_parameters: 3,000 is more than all 2,000"):
+        compute("cluster-models", {"parameters": "2000", "active_parameters": "3e3"}, None)
 
 
 def test_blocks_are_as_long_as_those_of_the_released_traces():

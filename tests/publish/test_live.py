@@ -140,6 +140,15 @@ def test_a_label_has_the_unit_as_one_writes_it(name, label):
     assert f">{label}</label>" in control
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_yes_or_no_is_a_choice_that_the_command_line_reads(given):
+    origin = {"parameters": {"waits_for_host": given}}
+    control = live.control_html({"name": "two-phases", "usermeta": {"companion": origin}})
+    chosen = re.search(r'<select [^>]*name="waits_for_host".*?<option selected>(\w+)<', control)[1]
+    (field,) = (each for each in LIVE["two-phases"].fields() if each.name == "waits_for_host")
+    assert field.parse(chosen) is given
+
+
 def test_a_figure_that_is_not_live_has_no_control():
     assert live.control_html({"name": "cache-capacity"}) == ""
 

@@ -273,8 +273,8 @@ def remote_reads(table: pd.DataFrame) -> alt.LayerChart:
             ],
         )
     )
-    dash = alt.StrokeDash("way:N").scale(domain=names, range=[list(dash) for _, dash in _WAYS.values()])
-    lines = base.mark_line().encode(dash.title(None).legend(columns=1))
+    dashed = [{"test": f"datum.way === '{way}'", "value": dash} for way, (_, dash) in _WAYS.items()]
+    lines = base.mark_line().encode(alt.StrokeDashValue([1, 0], condition=dashed))
     shape = alt.Shape("way:N").title(None).legend(columns=1).scale(shapes(names))
     chart = lines + base.mark_point(size=45).encode(shape)
     return finish(

@@ -116,6 +116,7 @@ def by_model(table: pd.DataFrame) -> alt.LayerChart:
     base = (
         alt.Chart(table)
         .transform_calculate(value=_chosen("kept", _KEPT))
+        .transform_calculate(with_label="1.2 * datum.value")  # room for the numbers on narrow pages
         .encode(
             alt.Y("title:N").title(None).sort(None).axis(ticks=False),
             alt.X("value:Q").title(None),
@@ -129,9 +130,11 @@ def by_model(table: pd.DataFrame) -> alt.LayerChart:
             ],
         )
     )
-    layers = base.mark_bar(color=PALETTE["dram"], height={"band": 0.65}) + base.mark_text(
-        align="left", dx=4
-    ).encode(alt.Text("value:Q", format=",.3~r"))
+    layers = (
+        base.mark_bar(color=PALETTE["dram"], height={"band": 0.65})
+        + base.mark_text(align="left", dx=4).encode(alt.Text("value:Q", format=",.3~r"))
+        + base.mark_point(opacity=0).encode(alt.X("with_label:Q"), tooltip=alt.value(None))
+    )
     return finish(
         layers.add_params(_select("kept", _KEPT, "Show ")).properties(
             height=alt.Step(30), title=_heading("kept")

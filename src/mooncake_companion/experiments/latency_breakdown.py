@@ -1,38 +1,23 @@
 """FAST'25, Figure 14: where the time of one request goes, by prompt length and cached share."""
 
 import dataclasses
-from dataclasses import dataclass
 
 import pandas as pd
 
 from mooncake_companion import reported
-from mooncake_companion.costs import decode_step_time, load_calibration, prefill_time, transfer_time
 from mooncake_companion.experiments.calibration import THOUSAND_TOKENS
-from mooncake_companion.hardware import load_node, load_nodes
-from mooncake_companion.llm import load_model, load_models
-from mooncake_companion.parameters import check, parameter
+from mooncake_companion.hardware import load_node
+from mooncake_companion.live.latency_breakdown import (
+    CACHED_PCT,
+    COMPONENTS,
+    LENGTHS,
+    Params,
+    component_rows,
+    component_times,
+)
+from mooncake_companion.llm import load_model
 
-COMPONENTS = ("prefill", "transfer", "load_cache", "decode")
-"""What is modelled, in the order of the figure; it also has the time in Conductor and its queue."""
-
-_LENGTHS_K = (8, 16, 32, 64, 128)
-_CACHED_PCT = (0, 95)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """The figure's setting: lengths, cached shares and the 128 decoded tokens are stated.
-
-    Assumed: a single request on idle nodes, as the batch is not stated; k is 1,024. Prefill and decode
-    constants were fitted on this very figure; transfer and load were not.
-    """
-
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
-    decoded_tokens: int = parameter(128, unit="tokens", low=1, high=10**6, help="answer of each request")
-
-    def __post_init__(self) -> None:
-        check(self)
+__all__ = ["COMPONENTS", "Params", "claims", "component_times", "run"]
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -45,16 +30,10 @@ def run(params: Params) -> pd.DataFrame:
         and, reported only, "schedule"), ``seconds``.
     """
     modelled = [
-        {
-            "origin": "modelled",
-            "input_tokens": length_k * THOUSAND_TOKENS,
-            "cached_pct": cached_pct,
-            "component": component,
-            "seconds": seconds,
-        }
-        for cached_pct in _CACHED_PCT
-        for length_k in _LENGTHS_K
-        for component, seconds in component_times(params, length_k * THOUSAND_TOKENS, cached_pct).items()
+        row
+        for cached_pct in CACHED_PCT
+        for length in LENGTHS
+        for row in component_rows(params, length, cached_pct)
     ]
     drawn = reported.figure("fast25_fig14")
     drawn = drawn[drawn["component"] != "total"]
@@ -72,36 +51,16 @@ def run(params: Params) -> pd.DataFrame:
     return table
 
 
-def component_times(params: Params, input_tokens: int, cached_pct: int) -> dict[str, float]:
-    """Seconds of each of `COMPONENTS` for one request on idle nodes.
-
-    The whole prompt's KV cache moves to the decode node's DRAM, then from there to its GPUs.
-    """
-    node, model, calibration = load_node(params.node), load_model(params.model), load_calibration()
-    kv_bytes = input_tokens * model.kv_bytes_per_token
-    cached_tokens = input_tokens * cached_pct // 100
-    steps_s = [
-        decode_step_time(node, model, 1, input_tokens + token, calibration=calibration)
-        for token in range(params.decoded_tokens)
-    ]
-    return {
-        "prefill": prefill_time(node, model, input_tokens, cached_tokens, calibration=calibration),
-        "transfer": transfer_time(node.nic_bytes_per_s, kv_bytes, calibration=calibration),
-        "load_cache": kv_bytes / node.host_to_device_bytes_per_s,
-        "decode": sum(steps_s),
-    }
-
-
-def claims(params: Params = Params()) -> dict[str, float]:
+def claims(params: Params = Params()) -> dict[str, float]:  # noqa: B008 - it is frozen
     """Modelled values of the figure's claims, in their rows' units.
 
     "Total" is the sum of what is modelled: the time in Conductor, 0.03 to 0.09 s as reported, is not.
     """
     values: dict[str, float] = {}
     before_decode_s = {}
-    for length_k in _LENGTHS_K:
-        input_tokens = length_k * THOUSAND_TOKENS
-        for cached_pct in _CACHED_PCT:
+    for input_tokens in LENGTHS:
+        length_k = input_tokens // THOUSAND_TOKENS
+        for cached_pct in CACHED_PCT:
             times_s = component_times(params, input_tokens, cached_pct)
             stack = times_s | {"total": sum(times_s.values())}
             for component, seconds in stack.items():

@@ -1,34 +1,14 @@
 """FAST'25, Figure 12: how long it takes to move KV cache between two nodes, by its size."""
 
 import dataclasses
-from dataclasses import dataclass
 
 import pandas as pd
 
 from mooncake_companion import reported
-from mooncake_companion.costs import load_calibration, transfer_time
-from mooncake_companion.llm import Number
-from mooncake_companion.parameters import check, parameter
+from mooncake_companion.costs import load_calibration
+from mooncake_companion.live.transfer_latency import ENGINE, NETWORKS, Params, engine_rows
 
-NETWORKS = {"4x200Gbps": 4 * 200e9 / 8, "8x400Gbps": 8 * 400e9 / 8}
-"""Line rate of a node in the two parts of the figure, in bytes/s."""
-
-ENGINE = "transfer engine"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """The figure's setting; sizes and networks are stated.
-
-    The network's one constant is the paper's own for the transfer engine over 4 × 200 Gbit/s (section
-    5.4.1); that the same share of the line rate is reached over 8 × 400 Gbit/s is the model's
-    prediction. TCP and Gloo are not modelled: neither paper says what their time goes into.
-    """
-
-    startup_s: float = parameter(0.0, unit="s", low=0, high=10, help="before the first byte moves")
-
-    def __post_init__(self) -> None:
-        check(self)
+__all__ = ["ENGINE", "NETWORKS", "Params", "claims", "run"]
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -41,7 +21,7 @@ def run(params: Params) -> pd.DataFrame:
         ``bytes_per_s``; sizes are those of the reported readings. What leaves the figure is left out.
     """
     drawn = reported.figure("fast25_fig12").query("clipped == 0")
-    table = pd.DataFrame(
+    read = pd.DataFrame(
         {
             "origin": "reported",
             "network": drawn["nics"],
@@ -50,29 +30,27 @@ def run(params: Params) -> pd.DataFrame:
             "transfer_s": drawn["latency_s"],
         }
     )
-    modelled = table[table["method"] == ENGINE].assign(origin="modelled")
-    rates = modelled["network"].map(NETWORKS)
-    modelled["transfer_s"] = _seconds(params, rates, modelled["transferred_bytes"])
-    table = pd.concat([modelled, table], ignore_index=True)
-    table["bytes_per_s"] = table["transferred_bytes"] / table["transfer_s"]
+    read["bytes_per_s"] = read["transferred_bytes"] / read["transfer_s"]
+    sizes = read[read["method"] == ENGINE].groupby("network")["transferred_bytes"].agg(list)
+    calibration = load_calibration()
+    rows = [
+        row
+        for network, rate in NETWORKS.items()
+        for row in engine_rows(params, calibration, network, rate, sizes[network])
+    ]
+    table = pd.concat([pd.DataFrame(rows), read], ignore_index=True)
     table.attrs["provenance"] = {"parameters": dataclasses.asdict(params)}
     return table
 
 
-def claims(params: Params = Params()) -> dict[str, float]:
+def claims(params: Params = Params()) -> dict[str, float]:  # noqa: B008 - it is frozen
     """Modelled values of the figure's claims about the transfer engine, in their rows' units."""
     values = {}
     for network, rate in NETWORKS.items():
-        for size_gb in (1, 10, 40, 100):
-            seconds = _seconds(params, rate, size_gb * 1e9)
-            values[f"fast25.fig12.latency.{network.lower()}.transfer_engine.{size_gb}gb"] = seconds
-        short = network.removesuffix("Gbps")
-        values[f"fast25.fig12.bw_{short}"] = 40 / _seconds(params, rate, 40e9)
+        rows = engine_rows(params, load_calibration(), network, rate, (1e9, 10e9, 40e9, 100e9))
+        for row in rows:
+            size = f"{row['transferred_bytes'] / 1e9:.0f}gb"
+            values[f"fast25.fig12.latency.{network.lower()}.transfer_engine.{size}"] = row["transfer_s"]
+        (at_40_gb,) = (row for row in rows if row["transferred_bytes"] == 40e9)
+        values[f"fast25.fig12.bw_{network.removesuffix('Gbps')}"] = 40 / at_40_gb["transfer_s"]
     return values
-
-
-def _seconds(params: Params, nic_bytes_per_s: Number, transferred_bytes: Number) -> Number:
-    calibration = load_calibration()
-    return transfer_time(
-        nic_bytes_per_s, transferred_bytes, calibration=calibration, startup_s=params.startup_s
-    )

@@ -17,6 +17,7 @@ from mooncake_companion.live.your_cluster import (
     PERCENTILES,
     Params,
     break_even_rows,
+    model_rows,
     models_of,
     nodes_of,
     short_name,
@@ -208,19 +209,8 @@ def by_model(params: Params) -> pd.DataFrame:
     Columns: ``model`` (name), ``title``, ``chosen``, ``kv_bytes_per_token``, ``weights_bytes``,
     ``parameters``, ``active_parameters``, ``cache_tokens`` (what the cache of a node holds).
     """
-    table = pd.DataFrame(
-        {
-            "model": name,
-            "title": model.title,
-            "chosen": name == short_name(params.model),
-            "kv_bytes_per_token": model.kv_bytes_per_token,
-            "weights_bytes": model.weights_bytes,
-            "parameters": model.parameters,
-            "active_parameters": model.active_parameters or model.parameters,
-            "cache_tokens": int(params.cache_bytes_per_node // model.kv_bytes_per_token),
-        }
-        for name, model in models_of(params).items()
-    )
+    rows = model_rows(models_of(params), short_name(params.model), params.cache_bytes_per_node)
+    table = pd.DataFrame(rows)
     table.attrs["provenance"] = {"parameters": dataclasses.asdict(params)}
     return table
 

@@ -14,17 +14,21 @@ from mooncake_companion.live import (
     end_to_end,
     goodput,
     hot_holder,
+    latency_breakdown,
     measured_costs,
     node_split,
     overload,
     prefill_scheduling,
     prefill_scheduling_arxiv,
     rejection,
+    remote_kv,
     request_rate,
     returned_answers,
     storage_for_compute,
     systems,
+    transfer_latency,
     transfer_tax,
+    two_phases,
     walkthrough,
     your_cluster,
 )
@@ -93,6 +97,12 @@ _DEPLOYMENTS = ("nodes", "prefill_nodes", "chunk_tokens", "cache_tokens_per_node
 LIVE: Mapping[str, LiveFigure] = {
     "served-in-time": LiveFigure(
         params=systems.Params, shown=_SYSTEMS, model=end_to_end.in_time, trace=systems.TRACE
+    ),
+    "two-phases": LiveFigure(
+        params=two_phases.Params,
+        shown=("node", "model", "decode_context_tokens", "waits_for_host"),
+        model=two_phases.run,
+        replays=False,
     ),
     "deployment-timeline": LiveFigure(
         params=deployment_timeline.Params,
@@ -260,6 +270,18 @@ LIVE: Mapping[str, LiveFigure] = {
         requests=200,
         trace=request_rate.TRACE,
     ),
+    "transfer-latency": LiveFigure(
+        params=transfer_latency.NetworkParams,
+        shown=("bandwidth_gbit_per_s", "network_utilisation", "startup_s"),
+        model=transfer_latency.run,
+        replays=False,
+    ),
+    "latency-breakdown": LiveFigure(
+        params=latency_breakdown.ShareParams,
+        shown=("node", "model", "network_gbit_per_s", "cached_pct", "decoded_tokens"),
+        model=latency_breakdown.run,
+        replays=False,
+    ),
     "hot-holder-under-way": LiveFigure(
         params=hot_holder.LiveParams,
         shown=(
@@ -302,6 +324,21 @@ LIVE: Mapping[str, LiveFigure] = {
         model=your_cluster.by_node,
         beside_reported=False,
     ),
+    "cluster-models": LiveFigure(
+        params=your_cluster.ModelParams,
+        shown=(
+            "layers",
+            "kv_elements_per_layer",
+            "element_bytes",
+            "parameters",
+            "active_parameters",
+            "weight_element_bytes",
+            "cache_bytes_per_node",
+        ),
+        model=your_cluster.by_model,
+        replays=False,
+        beside_reported=False,
+    ),
     "cluster-break-even": LiveFigure(
         params=your_cluster.GpuParams,
         shown=("cached_tokens", "network_gbit_per_s", "gpus"),
@@ -313,6 +350,13 @@ LIVE: Mapping[str, LiveFigure] = {
         params=prefill_scheduling.Params,
         shown=_CONDUCTOR,
         model=balancing_threshold.fetched,
+        beside_reported=False,
+    ),
+    "remote-kv-reads": LiveFigure(
+        params=remote_kv.NetworkParams,
+        shown=("input_tokens", "network_gbit_per_s", "node", "model"),
+        model=remote_kv.run,
+        replays=False,
         beside_reported=False,
     ),
     "returned-answers": LiveFigure(

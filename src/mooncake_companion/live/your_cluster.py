@@ -15,6 +15,7 @@ from mooncake_companion.costs import (
 )
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.live.network import on_network
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
 from mooncake_companion.live.statistics import mean, quantile
@@ -31,8 +32,6 @@ from mooncake_companion.simulator.watched import require_room
 PERCENTILES = (50, 90, 99)
 BYTES = ("fetched_bytes", "streamed_bytes", "loaded_bytes")
 """What is moved, by way: between prefill nodes, to the decode node, and into its GPU memory."""
-
-_GBIT_BYTES = 1e9 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +129,7 @@ class Params:
 
     def on_network(self, node: GpuNode) -> GpuNode:
         """A node with the network that was asked for."""
-        if not self.network_gbit_per_s:
-            return node
-        return replace(node, nic_bytes_per_s=self.network_gbit_per_s * _GBIT_BYTES)
+        return on_network(node, self.network_gbit_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +137,56 @@ class GpuParams(Params):
     """The same, and how many GPUs every node has."""
 
     gpus: int = parameter(8, unit="GPUs", low=1, high=72, help="of every node, with the links of all of it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelParams:
+    """A model of a reader's own, with the shape of LLaMA3-70B unless told otherwise, and a node's cache."""
+
+    layers: int = parameter(80, unit="layers", low=1, high=10_000, help="of your model")
+    kv_elements_per_layer: int = parameter(
+        2048,
+        unit="elements",
+        low=1,
+        high=10**7,
+        help="kept of a token in a layer: 2 × key/value heads × their dimension, or a latent vector's",
+    )
+    element_bytes: int = parameter(
+        2, unit="bytes", low=1, high=8, help="of such an element: 2 in BF16, 1 in FP8"
+    )
+    parameters: int = parameter(70_553_706_496, low=1, high=10**16, help="of your model: weights, as a count")
+    active_parameters: int = parameter(
+        0, low=0, high=10**16, help="of these, what one token uses in a mixture of experts; 0 takes all"
+    )
+    weight_element_bytes: int = parameter(
+        2, unit="bytes", low=1, high=8, help="of a weight: 2 in BF16, 1 in FP8"
+    )
+    cache_bytes_per_node: float = parameter(
+        1e12, unit="bytes", low=0, high=1e15, help="DRAM for KV cache on each prefill node"
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.active_parameters > self.parameters:
+            raise InputError(
+                f"parameter active_parameters: {self.active_parameters:,} is more than all "
+                f"{self.parameters:,} parameters"
+            )
+
+    @property
+    def own(self) -> TransformerModel:
+        """The model; what is not told of it is LLaMA3-70B's, and matters to no row of `model_rows`."""
+        return replace(
+            load_model("llama3-70b"),
+            title="Your model",
+            layers=self.layers,
+            query_heads_per_kv_head=None,
+            kv_elements_per_layer=self.kv_elements_per_layer,
+            element_bytes=self.element_bytes,
+            weight_element_bytes=self.weight_element_bytes,
+            parameters=self.parameters,
+            active_parameters=self.active_parameters or None,
+        )
 
 
 def nodes_of(params: Params) -> dict[str, GpuNode]:
@@ -155,6 +202,38 @@ def models_of(params: Params) -> dict[str, TransformerModel]:
 def short_name(name: str) -> str:
     """How a preset or a file is called in a table."""
     return Path(name).stem if is_file(name) else name
+
+
+def model_rows(models: Mapping[str, TransformerModel], chosen: str, cache_bytes_per_node: float) -> list[Row]:
+    """A row for each model; columns as of `experiments.your_cluster.by_model`."""
+    return [
+        {
+            "model": name,
+            "title": model.title,
+            "chosen": name == chosen,
+            "kv_bytes_per_token": model.kv_bytes_per_token,
+            "weights_bytes": model.weights_bytes,
+            "parameters": model.parameters,
+            "active_parameters": model.active_parameters or model.parameters,
+            "cache_tokens": int(cache_bytes_per_node // model.kv_bytes_per_token),
+        }
+        for name, model in models.items()
+    ]
+
+
+def by_model(params: ModelParams, _sliced: None, progress: Progress) -> Outcome:
+    """The presets and the reader's own model; columns as of `experiments.your_cluster.by_model`."""
+    progress(0, 1)
+    name = "yours"
+    rows = model_rows(load_models() | {name: params.own}, name, params.cache_bytes_per_node)
+    parts = [f"{row['title']} {row['kv_bytes_per_token'] / 1e3:,.3g} KB" for row in rows]
+    return Outcome(
+        rows=rows,
+        description=(
+            "KV cache that each model and yours keep of a token, computed in this browser: "
+            f"{', '.join(parts)}. A node's cache holds {rows[-1]['cache_tokens']:,} tokens of yours."
+        ),
+    )
 
 
 def break_even_rows(params: Params, nodes: Mapping[str, GpuNode], lengths: Iterable[int]) -> list[Row]:
