@@ -48,10 +48,10 @@ def compute(
     outcome = live.model(live.params(**settings), sliced, progress)
     if sliced is not None and outcome.replayed:
         sliced = sliced.head(outcome.replayed)
-    return outcome, _told(live, sliced, values, outcome.without_reported)
+    return outcome, _told(live, sliced, values, outcome)
 
 
-def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value], without: str) -> str:
+def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value], outcome: Outcome) -> str:
     published = {field.name: field.default for field in live.fields()}
     changed = [
         f"{name} = {value}"
@@ -59,7 +59,7 @@ def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value], w
         if value != published[name] and name != "requests"
     ]
     setting = f"with {', '.join(changed)}, all else as published" if changed else "with the published setting"
-    of_what = ""
+    of_what = f"on {outcome.replayed:,} requests drawn here, " if outcome.replayed else ""
     if sliced is not None:
         of_what = (
             f"on the first {len(sliced.requests):,} of {sliced.trace_requests:,} requests of the "
@@ -67,7 +67,7 @@ def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value], w
         )
     told = f"Modelled here, in your browser, {of_what}{setting}."
     whole = " and the whole trace" if sliced is not None else ""
-    kept = without or f"What is reported is as in the paper, for its own setting{whole}."
+    kept = outcome.without_reported or f"What is reported is as in the paper, for its own setting{whole}."
     return f"{told} {kept}" if live.beside_reported else told
 
 

@@ -14,6 +14,7 @@ from mooncake_companion.live import (
     goodput,
     node_split,
     overload,
+    prefill_pipeline,
     prefill_scheduling,
     rejection,
     storage_for_compute,
@@ -151,6 +152,35 @@ LIVE: Mapping[str, LiveFigure] = {
         shown=("other_policy", "least_capacity_blocks", "most_capacity_blocks"),
         model=cache_capacity.run,
         trace_parameter="table_trace",
+    ),
+    "prefill-pipeline-stages": LiveFigure(
+        params=prefill_pipeline.InstanceParams,
+        shown=("pipeline_nodes", "chunk_tokens", "long_tokens", "short_tokens", "node", "model"),
+        model=prefill_pipeline.stages,
+        replays=False,
+        beside_reported=False,
+    ),
+    "prefill-pipeline-speedup": LiveFigure(
+        params=prefill_pipeline.InstanceParams,
+        shown=("pipeline_nodes", "chunk_tokens", "long_tokens", "node", "model"),
+        model=prefill_pipeline.speedup,
+        replays=False,
+        beside_reported=False,
+    ),
+    "prefill-pipeline-load": LiveFigure(
+        params=prefill_pipeline.LoadParams,
+        shown=(
+            "drawn_requests",
+            "prefill_nodes",
+            "chunk_tokens",
+            "short_tokens",
+            "long_tokens",
+            "long_share",
+            "seed",
+        ),
+        model=prefill_pipeline.under_load,
+        replays=False,
+        beside_reported=False,
     ),
     "prefill-scheduling-ttft": LiveFigure(
         params=prefill_scheduling.Params, shown=_CONDUCTOR, model=prefill_scheduling.run

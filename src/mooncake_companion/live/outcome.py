@@ -24,7 +24,8 @@ class Outcome:
     offered : mapping
         What controls of the figure let a reader choose among now, where that is not what it was.
     replayed : int
-        Requests that were replayed, where the model chose how many; 0 where the reader did.
+        Requests that were replayed, where the model chose how many, or drew them; 0 where the reader
+        said how many of a slice.
     without_reported : str
         A sentence that says why what a paper reports is not shown beside the rows; empty where it is.
     """

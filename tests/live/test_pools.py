@@ -1,0 +1,108 @@
+"""The live figures of the prefill pool against the experiments."""
+
+import dataclasses
+import json
+import random
+
+import numpy as np
+import pytest
+from tests.live.small import alike
+
+from mooncake_companion import traces
+from mooncake_companion.experiments import prefill_pipeline
+from mooncake_companion.live import prefill_pipeline as live_pipeline
+from mooncake_companion.live.answers import answer, compute
+
+PROMPTS = {"chunk_tokens": "3000", "short_tokens": "5000", "long_tokens": "40000", "node": "h800"}
+
+
+def experiment(given, **more):
+    defaults = dataclasses.asdict(prefill_pipeline.Params())
+    return prefill_pipeline.Params(**{name: type(defaults[name])(x) for name, x in given.items()}, **more)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 8])
+def test_the_timeline_is_the_experiments(nodes):
+    outcome, _ = compute("prefill-pipeline-stages", PROMPTS | {"pipeline_nodes": str(nodes)}, None)
+    table = prefill_pipeline.stages(experiment(PROMPTS))
+    alike(outcome.rows, table[(table["pipeline_nodes"] == nodes) & (table["chunk_tokens"] == 3000)])
+    last_s = max(row["end_s"] for row in outcome.rows)
+    assert outcome.fixed == {"stage_nodes": nodes, "stage_chunk": 3000, "stage_last_s": last_s}
+    assert f"short prompt {last_s:.2f} s" in outcome.description
+
+
+def test_the_speedup_is_the_experiments():
+    given = {name: value for name, value in PROMPTS.items() if name != "short_tokens"}
+    outcome, told = compute("prefill-pipeline-speedup", given, None)
+    table = prefill_pipeline.alone(experiment(given, short_tokens=1024))
+    alike(outcome.rows, table[table["chunk_tokens"] == 3000])
+    assert outcome.fixed == {"speedup_chunk": 3000}
+    assert "with chunk_tokens = 3000, long_tokens = 40000, node = h800" in told
+
+
+def test_an_instance_has_as_many_nodes_as_one_likes():
+    rows = {n: compute("prefill-pipeline-speedup", {"pipeline_nodes": n}, None)[0].rows for n in ("3", "64")}
+    assert {row["pipeline_nodes"] for row in rows["3"]} == {1, 2, 3, 4}
+    assert {row["pipeline_nodes"] for row in rows["64"]} == {1, 2, 4, 64}
+    timeline, _ = compute("prefill-pipeline-stages", {"pipeline_nodes": "3"}, None)
+    (alone,) = (row for row in rows["3"] if row["pipeline_nodes"] == 3 and row["input_tokens"] == 65536)
+    ends_s = [row["end_s"] for row in timeline.rows if row["prompt"] == "long"]
+    assert max(ends_s) == pytest.approx(alone["ttft_s"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"drawn_requests": "150", "prefill_nodes": "6", "long_share": "0.3", "seed": "7"},
+        {"drawn_requests": "100", "prefill_nodes": "4", "long_share": "0.99", "chunk_tokens": "20000"},
+    ],
+)
+def test_the_pool_under_load_is_the_experiments(monkeypatch, given):
+    outcome, told = compute("prefill-pipeline-load", given, None)
+    params = experiment({name: value for name, value in given.items() if name != "drawn_requests"})
+    settings = dataclasses.asdict(params) | {"drawn_requests": int(given["drawn_requests"])}
+    drawn = live_pipeline.drawn_prompts(live_pipeline.LoadParams(**settings), random.Random(params.seed))
+    tokens = np.array([each.input_tokens for each in drawn])
+    assert (tokens == params.long_tokens).sum() == round(params.long_share * len(drawn))
+    offsets = np.concatenate([[0], np.cumsum(-(-tokens // traces.BLOCK_TOKENS))])
+    trace = traces.make_trace(
+        name="drawn",
+        origin="standin",
+        source="drawn as in a page",
+        arrival_s=np.array([each.arrival_s for each in drawn]),
+        input_tokens=tokens,
+        output_tokens=np.ones(len(drawn), np.int64),
+        block_offsets=offsets,
+        block_ids=np.arange(offsets[-1]),
+    )
+    monkeypatch.setattr(prefill_pipeline, "_mixed", lambda params: trace)
+    table = prefill_pipeline.run(params)
+    alike(outcome.rows, table[table["offered_load"].isin(live_pipeline.FEWER_LOADS)])
+    assert len({row["mean_s"] for row in outcome.rows}) > len(outcome.rows) / 2
+    assert f"on {len(drawn)} requests drawn here, with" in told
+
+
+def test_prompts_are_drawn_anew_with_another_seed_at_a_rate_of_one_a_second():
+    drawn = [
+        live_pipeline.drawn_prompts(live_pipeline.LoadParams(drawn_requests=2000), random.Random(seed))
+        for seed in (0, 0, 1)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0][-1].arrival_s == pytest.approx(2000, rel=0.1)
+    assert not any(request.blocks for request in drawn[0])
+
+
+@pytest.mark.parametrize(
+    ("figure", "given", "told"),
+    [
+        ("stages", {"chunk_tokens": "100"}, "chunk_tokens: chunks of 100 tokens at 8 stages make 5,576 bars"),
+        ("load", {"chunk_tokens": "9"}, "chunk_tokens: chunks of 9 tokens take 68,"),
+        ("speedup", {"model": "deepseek-v3"}, "model: DeepSeek-V3 does not fit"),
+        ("load", {"long_share": "1"}, "long_share: 1.0 is out of range"),
+        ("stages", {"pipeline_nodes": "0"}, "pipeline_nodes: 0 is out of range"),
+    ],
+)
+def test_pipelines_that_cannot_be_shown_are_refused_beside_the_field(figure, given, told):
+    answered = json.loads(answer(f"prefill-pipeline-{figure}", json.dumps(given), "", lambda *_: None))
+    assert f"parameter {told}" in answered["error"]
+    assert answered["field"] == told.partition(":")[0]
