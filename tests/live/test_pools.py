@@ -1,17 +1,22 @@
-"""The live figures of the prefill pool against the experiments."""
+"""The live figures of the prefill pool, and of its network, against the experiments."""
 
 import dataclasses
 import json
+import math
 import random
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.live.small import alike
 
-from mooncake_companion import traces
-from mooncake_companion.experiments import prefill_pipeline
+from mooncake_companion import reported, traces
+from mooncake_companion.errors import InputError
+from mooncake_companion.experiments import network_bandwidth, prefill_pipeline
+from mooncake_companion.live import network_bandwidth as live_bandwidth
 from mooncake_companion.live import prefill_pipeline as live_pipeline
 from mooncake_companion.live.answers import answer, compute
+from mooncake_companion.publish import live
 
 PROMPTS = {"chunk_tokens": "3000", "short_tokens": "5000", "long_tokens": "40000", "node": "h800"}
 
@@ -106,3 +111,53 @@ def test_pipelines_that_cannot_be_shown_are_refused_beside_the_field(figure, giv
     answered = json.loads(answer(f"prefill-pipeline-{figure}", json.dumps(given), "", lambda *_: None))
     assert f"parameter {told}" in answered["error"]
     assert answered["field"] == told.partition(":")[0]
+
+
+@pytest.mark.parametrize("cached", ["3000000", "0"])
+def test_the_network_is_the_experiments(busy_hour, monkeypatch, cached):
+    trace = busy_hour.head(200)
+    given = {"prefill_nodes": "4", "nodes": "7", "cache_tokens_per_node": cached, "least_gbit_per_s": "30"}
+    outcome, told = compute("network-bandwidth", given, live.slice_of(trace))
+    monkeypatch.setattr(traces, "load", lambda name: trace)
+    rates = sorted({row["bandwidth_gbit_per_s"] for row in outcome.rows} - {math.nan})
+    drawn = pd.DataFrame({"bandwidth_gbps": rates, "series": "avg_ttft", "seconds": 1.0, "inside_axes": 1})
+    monkeypatch.setattr(network_bandwidth.reported, "figure", lambda name: drawn)
+    params = network_bandwidth.Params(nodes=7, prefill_nodes=4, cache_tokens_per_node=int(cached))
+    table = network_bandwidth.splits(params, [4])
+    alike(outcome.rows, table[table["origin"] == "modelled"])
+    transfers = [row["seconds"] for row in outcome.rows if row["series"] == "transfer_time_real"]
+    assert all(seconds > 0 for seconds in transfers) if cached != "0" else all(map(math.isnan, transfers))
+    assert outcome.fixed == {"split": 4}
+    assert told.endswith("is left out.")
+
+
+def test_the_networks_tried_are_those_between_the_ends():
+    def tried(least, most):
+        params = live_bandwidth.RangeParams(least_gbit_per_s=least, most_gbit_per_s=most)
+        return params.bandwidths_gbit_per_s
+
+    assert tried(24.0, 400.0) == [24, 40, 80, 160, 400]
+    assert tried(5.0, 90.0) == [5, 24, 40, 80, 90]
+    assert tried(7.5, 7.5) == [7.5]
+    drawn = reported.figure("fast25_fig13")["bandwidth_gbps"]
+    assert set(live_bandwidth.BANDWIDTHS_GBIT_PER_S) <= set(drawn)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"most_gbit_per_s": "10"}, "most_gbit_per_s: 10 is less than least_gbit_per_s (24)"),
+        ({"prefill_nodes": "16"}, "prefill_nodes: 16 leaves no node of 16"),
+        ({"least_gbit_per_s": "0"}, "least_gbit_per_s: 0.0 is out of range"),
+    ],
+)
+def test_networks_without_sense_are_refused_beside_the_field(conversation, given, told):
+    sliced = json.dumps(live.slice_of(conversation).to_json())
+    answered = json.loads(answer("network-bandwidth", json.dumps(given), sliced, lambda *_: None))
+    assert f"parameter {told}" in answered["error"]
+    assert answered["field"] == told.partition(":")[0]
+
+
+def test_a_model_that_does_not_fit_is_told_beside_the_field():
+    with pytest.raises(InputError, match="parameter model: DeepSeek-V3 does not fit"):
+        network_bandwidth.Params(model="deepseek-v3")

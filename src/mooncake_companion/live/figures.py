@@ -12,6 +12,7 @@ from mooncake_companion.live import (
     deployment_timeline,
     end_to_end,
     goodput,
+    network_bandwidth,
     node_split,
     overload,
     prefill_pipeline,
@@ -117,6 +118,19 @@ LIVE: Mapping[str, LiveFigure] = {
         model=storage_for_compute.actions,
         replays=False,
         beside_reported=False,
+    ),
+    "network-bandwidth": LiveFigure(
+        params=network_bandwidth.RangeParams,
+        shown=(
+            "nodes",
+            "prefill_nodes",
+            "least_gbit_per_s",
+            "most_gbit_per_s",
+            "cache_tokens_per_node",
+            "kvcache_balancing_threshold",
+        ),
+        model=network_bandwidth.run,
+        trace=network_bandwidth.TRACE,
     ),
     "cache-block-heat": LiveFigure(
         params=cache_snapshot.PageParams,

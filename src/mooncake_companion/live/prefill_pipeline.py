@@ -56,8 +56,10 @@ class Params:
     chunk_tokens: int = parameter(
         1024, unit="tokens", low=1, high=10**6, help="longest chunk of a prompt, prefill_chunk of section 3.3"
     )
-    short_tokens: int = parameter(4096, unit="tokens", low=1, high=10**6, help="prompt of most requests")
-    long_tokens: int = parameter(65536, unit="tokens", low=1, high=10**6, help="prompt of the others")
+    short_tokens: int = parameter(
+        4096, unit="tokens", low=1, high=10**6, help="short prompt, which most requests have"
+    )
+    long_tokens: int = parameter(65536, unit="tokens", low=1, high=10**6, help="long prompt, of the others")
     long_share: float = parameter(0.1, low=0.001, high=0.99, help="share of the requests with a long prompt")
     requests: int = parameter(2000, unit="requests", low=100, high=10**6, help="of each run under load")
     trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
