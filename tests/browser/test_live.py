@@ -30,6 +30,7 @@ CHANGED = {
     "prefill-pipeline-stages": {"pipeline_nodes": "3", "chunk_tokens": "3000", "long_tokens": "90000"},
     "prefill-pipeline-speedup": {"pipeline_nodes": "6", "chunk_tokens": "3000", "node": "h800"},
     "prefill-pipeline-load": {"drawn_requests": "100", "prefill_nodes": "6", "long_share": "0.25"},
+    "prefix-choices": {"requests": "100", "prefill_nodes": "3", "cache_tokens_per_node": "500000"},
     "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
     "transfer-tax": {"node": "h200", "model": "deepseek-v3", "bandwidth_gbit_per_s": "37.5"},
     "network-bandwidth": {"requests": "100", "nodes": "6", "prefill_nodes": "4", "least_gbit_per_s": "90"},

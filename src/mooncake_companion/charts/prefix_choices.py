@@ -27,13 +27,14 @@ def over_time(table: pd.DataFrame) -> alt.Chart:
     counted = alt.param(
         name="counted", value=_REQUESTS, bind=alt.binding_radio(options=[_REQUESTS, _TOKENS], name="Count ")
     )
-    window_min = float(table["time_s"].drop_duplicates().sort_values().diff().min()) / 60
+    starts_s = table["time_s"].drop_duplicates().sort_values()
+    window = alt.param(name="window_s", value=float(starts_s.diff().min()))
     chart = (
         alt.Chart(table)
         .transform_filter("datum.setting === setting")
         .transform_calculate(
             start="datum.time_s / 60",
-            end=f"datum.time_s / 60 + {0.92 * window_min}",
+            end=f"datum.time_s / 60 + 0.92 * ({window.name} / 60)",
             counted=f"counted === '{_REQUESTS}' ? datum.requests : datum.reused_tokens",
             order=f"indexof({list(ACTIONS)}, datum.action)",
         )
@@ -53,10 +54,10 @@ def over_time(table: pd.DataFrame) -> alt.Chart:
                 alt.Tooltip("mean_input_tokens:Q", format=",.0f").title("Mean prompt (tokens)"),
                 alt.Tooltip("mean_reused_tokens:Q", format=",.0f").title("Mean reused (tokens)"),
                 alt.Tooltip("mean_ttft_s:Q", format=".2f").title("Mean TTFT (s)"),
-                alt.Tooltip("start:Q", format=".0f").title("From minute"),
+                alt.Tooltip("start:Q", format=".2~f").title("From minute"),
             ],
         )
-        .add_params(setting, counted)
+        .add_params(setting, counted, window)
         .properties(height=260)
     )
     return finish(chart, name="prefix-choices", description=_describe(table), table=table)

@@ -17,6 +17,7 @@ from mooncake_companion.live import (
     overload,
     prefill_pipeline,
     prefill_scheduling,
+    prefix_choices,
     rejection,
     storage_for_compute,
     systems,
@@ -159,6 +160,19 @@ LIVE: Mapping[str, LiveFigure] = {
             "model",
         ),
         model=byte_flows.run,
+        beside_reported=False,
+    ),
+    "prefix-choices": LiveFigure(
+        params=prefix_choices.SliceParams,
+        shown=(
+            "count_every_s",
+            "prefill_nodes",
+            "decode_nodes",
+            "cache_tokens_per_node",
+            "hot_from_uses",
+            "kvcache_balancing_threshold",
+        ),
+        model=prefix_choices.run,
         beside_reported=False,
     ),
     "cache-policies": LiveFigure(
