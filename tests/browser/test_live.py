@@ -33,7 +33,7 @@ CHANGED = {
     "prefix-choices": {"requests": "100", "prefill_nodes": "3", "cache_tokens_per_node": "500000"},
     "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
     "transfer-tax": {"node": "h200", "model": "deepseek-v3", "bandwidth_gbit_per_s": "37.5"},
-    "network-bandwidth": {"requests": "100", "nodes": "6", "prefill_nodes": "4", "least_gbit_per_s": "90"},
+    "network-bandwidth": {"requests": "100", "nodes": "6", "prefill_nodes": "4", "slowest_gbit_per_s": "90"},
     "prefix-break-even": {"node": "b200", "gpus": "4", "cached_tokens": "300000"},
     "cluster-nodes": {"requests": "100", "prefill_nodes": "2", "decode_nodes": "1", "tbt_limit_s": "0.04"},
     "cluster-break-even": {"cached_tokens": "50000", "network_gbit_per_s": "200", "gpus": "4"},

@@ -40,7 +40,7 @@ def over_time(table: pd.DataFrame) -> alt.Chart:
         )
         .mark_bar()
         .encode(
-            alt.X("start:Q").title("Time (min)").bin("binned").scale(nice=False),
+            alt.X("start:Q").title("Time (min)").bin("binned").scale(nice=False).axis(labelSeparation=6),
             alt.X2("end:Q"),
             alt.Y("counted:Q", stack="zero")
             .title("Requests, or tokens that they reuse")

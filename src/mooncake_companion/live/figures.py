@@ -125,8 +125,8 @@ LIVE: Mapping[str, LiveFigure] = {
         shown=(
             "nodes",
             "prefill_nodes",
-            "least_gbit_per_s",
-            "most_gbit_per_s",
+            "slowest_gbit_per_s",
+            "fastest_gbit_per_s",
             "cache_tokens_per_node",
             "kvcache_balancing_threshold",
         ),

@@ -25,8 +25,8 @@ from mooncake_companion.simulator.scheduler import Routing
 BITS_PER_BYTE = 8
 TRACE = "conversation"
 """What a page replays a slice of."""
-BANDWIDTHS_GBIT_PER_S = (24.0, 40.0, 80.0, 160.0, 400.0)
-"""Of those in the figure, what a page tries."""
+BANDWIDTHS_GBIT_PER_S = (1.0, 4.0, 10.0, 24.0, 40.0, 80.0, 160.0, 400.0, 1000.0)
+"""What a page tries; from 24 to 400 some of the figure's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,26 +74,26 @@ class Params:
 class RangeParams(Params):
     """The same, and which networks a page tries."""
 
-    least_gbit_per_s: float = parameter(
-        24.0, unit="Gbit/s", low=0.1, high=1e4, help="slowest network of a node"
+    slowest_gbit_per_s: float = parameter(
+        24.0, unit="Gbit/s", low=0.1, high=1e4, help="slowest network of a node that is tried"
     )
-    most_gbit_per_s: float = parameter(
-        400.0, unit="Gbit/s", low=0.1, high=1e4, help="fastest; 40, 80, 160 and 400 between them"
+    fastest_gbit_per_s: float = parameter(
+        400.0, unit="Gbit/s", low=0.1, high=1e4, help="fastest one; some between them are tried, too"
     )
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
-        if self.most_gbit_per_s < self.least_gbit_per_s:
+        if self.fastest_gbit_per_s < self.slowest_gbit_per_s:
             raise InputError(
-                f"parameter most_gbit_per_s: {self.most_gbit_per_s:g} is less than least_gbit_per_s "
-                f"({self.least_gbit_per_s:g})"
+                f"parameter fastest_gbit_per_s: {self.fastest_gbit_per_s:g} is less than slowest_gbit_per_s "
+                f"({self.slowest_gbit_per_s:g})"
             )
 
     @property
     def bandwidths_gbit_per_s(self) -> list[float]:
         """Both ends, and those of `BANDWIDTHS_GBIT_PER_S` between them."""
-        least, most = self.least_gbit_per_s, self.most_gbit_per_s
-        return sorted({least, most, *(each for each in BANDWIDTHS_GBIT_PER_S if least < each < most)})
+        ends = slowest, fastest = self.slowest_gbit_per_s, self.fastest_gbit_per_s
+        return sorted({*ends, *(each for each in BANDWIDTHS_GBIT_PER_S if slowest < each < fastest)})
 
 
 def run(params: RangeParams, sliced: Slice, progress: Progress) -> Outcome:
