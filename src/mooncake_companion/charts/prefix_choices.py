@@ -10,7 +10,7 @@ ACTIONS = ("hydrate", "replicate", "migrate", "recompute")
 _REQUESTS, _TOKENS = "Requests", "Tokens reused"
 
 
-def over_time(table: pd.DataFrame) -> alt.Chart:
+def over_time(table: pd.DataFrame, *, window_s: float) -> alt.Chart:
     """Requests, or tokens that they reuse, by what was done for them, with the setting to choose.
 
     Parameters
@@ -19,6 +19,8 @@ def over_time(table: pd.DataFrame) -> alt.Chart:
         ``setting``, ``time_s`` (a window's start), ``action``, ``requests``, ``share`` (of the window's
         requests), ``reused_tokens`` (all of them), ``mean_input_tokens``, ``mean_reused_tokens``,
         ``mean_ttft_s``.
+    window_s : float
+        Length of a window.
     """
     settings = list(dict.fromkeys(table["setting"]))
     setting = alt.param(
@@ -27,8 +29,7 @@ def over_time(table: pd.DataFrame) -> alt.Chart:
     counted = alt.param(
         name="counted", value=_REQUESTS, bind=alt.binding_radio(options=[_REQUESTS, _TOKENS], name="Count ")
     )
-    starts_s = table["time_s"].drop_duplicates().sort_values()
-    window = alt.param(name="window_s", value=float(starts_s.diff().min()))
+    window = alt.param(name="window_s", value=window_s)
     chart = (
         alt.Chart(table)
         .transform_filter("datum.setting === setting")

@@ -114,11 +114,6 @@ class LoadParams(Params):
     )
 
 
-def cost_of(cluster: Cluster) -> PrefillCost:
-    """What a prefill takes on one node of a cluster."""
-    return prefill_cost(cluster.node, cluster.model, cluster.calibration)
-
-
 # --- an idle instance -----------------------------------------------------------------------------
 
 
@@ -126,7 +121,7 @@ def alone_rows(
     cluster: Cluster, lengths: Iterable[int], widths: Iterable[int], chunk_tokens: int
 ) -> list[Row]:
     """TTFT of one prompt, by length; columns as of `experiments.prefill_pipeline.alone`."""
-    cost = cost_of(cluster)
+    cost = _cost_of(cluster)
     rows = []
     for tokens, width in itertools.product(lengths, widths):
         one_s = prefill_seconds(*cost, tokens, 0)
@@ -174,7 +169,7 @@ def stage_rows(params: Params, width: int, chunk_tokens: int) -> list[Row]:
     The stages' ends are moved on chunk by chunk, as `advance` does for whole prompts.
     """
     cluster = params.cluster(1)
-    cost, hop_s = cost_of(cluster), cluster.hop_token_s
+    cost, hop_s = _cost_of(cluster), cluster.hop_token_s
     ends_s = [0.0] * width
     rows: list[Row] = []
     for prompt in ("long", "short"):
@@ -230,6 +225,11 @@ def stages(params: InstanceParams, _sliced: None, progress: Progress) -> Outcome
     )
 
 
+def _cost_of(cluster: Cluster) -> PrefillCost:
+    """What a prefill takes on one node of a cluster."""
+    return prefill_cost(cluster.node, cluster.model, cluster.calibration)
+
+
 def _chunks(lengths: Iterable[int], chunk_tokens: int) -> int:
     return sum(math.ceil(tokens / chunk_tokens) for tokens in lengths)
 
@@ -251,7 +251,7 @@ def loads(
         Mean seconds of the prompts on one idle node, given what a prefill takes there.
     """
     for title, fixed_cost in FIXED_COSTS.items():
-        cost = cost_of(params.cluster(1, fixed_cost=fixed_cost))
+        cost = _cost_of(params.cluster(1, fixed_cost=fixed_cost))
         capacity_per_s = params.prefill_nodes / mean_prefill_s(cost)
         for load in offered:
             for width in params.widths:
