@@ -144,7 +144,7 @@ def histogram_table():
 CHARTS = {
     "cache-block-heat": lambda: cache_snapshot.heat(snapshot_table()),
     "cache-byte-flows": lambda: byte_flows.flows(flows_table()),
-    "prefix-choices": lambda: prefix_choices.over_time(choices_table()),
+    "prefix-choices": lambda: prefix_choices.over_time(choices_table(), window_s=120.0),
     "cache-policies": lambda: cache_capacity.policies(policies_table()),
     "workload-distributions": lambda: workloads.distributions(distributions_table()),
     "workload-known-shares": lambda: workloads.known_shares(distributions_table()),

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.live.small import REQUESTS, close
+from tests.live.small import REQUESTS, alike, close
 
 from mooncake_companion import traces
 from mooncake_companion.errors import InputError
@@ -13,6 +13,7 @@ from mooncake_companion.experiments import (
     byte_flows,
     cache_capacity,
     cache_snapshot,
+    prefix_choices,
 )
 from mooncake_companion.live import byte_flows as live_byte_flows
 from mooncake_companion.live.answers import compute
@@ -124,3 +125,33 @@ def test_a_request_beyond_a_nodes_memory_is_refused(conversation, monkeypatch):
     monkeypatch.setattr(live_byte_flows.Cluster, "vram_tokens", 9000)
     with pytest.raises(InputError, match=r"parameter node: .* holds 9,000 tokens .* has 16,386"):
         compute("cache-byte-flows", {}, live.slice_of(conversation))
+
+
+def test_choices_are_the_experiments(busy_hour, monkeypatch):
+    trace = busy_hour.head(250)
+    given = {"prefill_nodes": "3", "decode_nodes": "2", "cache_tokens_per_node": "200000"}
+    given |= {"hot_from_uses": "4", "kvcache_balancing_threshold": "1.5"}
+    outcome, _ = compute(
+        "prefix-choices", given | {"count_every_s": "7", "requests": "250"}, live.slice_of(trace)
+    )
+    monkeypatch.setattr(traces, "load", lambda name: trace)
+    params = prefix_choices.Params(
+        prefill_nodes=3,
+        decode_nodes=2,
+        cache_tokens_per_node=200_000,
+        hot_from_uses=4,
+        kvcache_balancing_threshold=1.5,
+        window_s=7.0,
+    )
+    alike(outcome.rows, prefix_choices.run(params))
+    made = {row["action"] for row in outcome.rows if row["requests"]}
+    assert made == {"hydrate", "recompute", "migrate", "replicate"}
+    assert outcome.fixed == {"window_s": 7}
+
+
+@pytest.mark.parametrize("tokens", ["0", "5", "10000000000"])
+def test_choices_are_all_counted_whatever_room_there_is(conversation, tokens):
+    given = {"cache_tokens_per_node": tokens, "count_every_s": "600"}
+    outcome, _ = compute("prefix-choices", given, live.slice_of(conversation))
+    for setting in {row["setting"] for row in outcome.rows}:
+        assert sum(row["requests"] for row in outcome.rows if row["setting"] == setting) == REQUESTS

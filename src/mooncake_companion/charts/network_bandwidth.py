@@ -5,7 +5,8 @@ import pandas as pd
 
 from mooncake_companion.charts.theme import PALETTE, finish
 
-_DECADES = [0.001, 0.01, 0.1, 1, 10, 100]
+_DECADES = [10.0**power for power in range(-6, 6)]
+_RATES = [0.1, 1, 4, 10, 24, 40, 80, 160, 400, 1000, 10_000, 100_000]
 _SOLID, _DASHED = [1, 0], [6, 4]
 _Series = dict[str, tuple[str, str, list[int]]]
 _TTFT: _Series = {
@@ -79,7 +80,7 @@ def _panel(table: pd.DataFrame, series: _Series, heading: str) -> alt.LayerChart
         alt.X("bandwidth_gbit_per_s:Q")
         .title("Network of a node (Gbit/s, logarithmic)")
         .scale(type="log", nice=False)
-        .axis(values=[24, 40, 80, 160, 400])
+        .axis(values=_RATES)
     )
     level = base.transform_filter("!isValid(datum.bandwidth_gbit_per_s)")
     grey = alt.ColorValue(PALETTE["reported"])

@@ -24,8 +24,8 @@ def gantt(table: pd.DataFrame, *, pipeline_nodes: int, chunk_tokens: int) -> alt
     base = alt.Chart(table).transform_filter(
         "datum.pipeline_nodes == stage_nodes && datum.chunk_tokens == stage_chunk"
     )
-    last_s = float(table["end_s"].max())
-    x = alt.X("start_s:Q").title("Time (s)").scale(domain=[0, last_s], nice=True)
+    last_s = alt.param(name="stage_last_s", value=float(table["end_s"].max()))
+    x = alt.X("start_s:Q").title("Time (s)").scale(domain=[0, alt.ExprRef(last_s.name)], nice=True)
     bars = base.mark_bar(height={"band": 0.86}, color=PALETTE["prefill"], strokeWidth=0.75)
     solid = alt.Scale(domain=["long", "short"], range=[1, 0.3])
     chunks = bars.encode(
@@ -57,6 +57,7 @@ def gantt(table: pd.DataFrame, *, pipeline_nodes: int, chunk_tokens: int) -> alt
     short, long = texts
     key = opacity_key(table, alt.Opacity("prompt:N", scale=solid).title("Prompt"), color=PALETTE["prefill"])
     chart = (chunks + rules + short + long + key).add_params(
+        last_s,
         _radio("stage_nodes", table["pipeline_nodes"], pipeline_nodes, "Nodes of the instance "),
         _radio("stage_chunk", table["chunk_tokens"], chunk_tokens, "Tokens of a chunk "),
     )
@@ -78,7 +79,7 @@ def speedup(table: pd.DataFrame, *, chunk_tokens: int) -> alt.LayerChart:
     chunk_tokens : int
         Where the radio starts.
     """
-    lengths = sorted({*(1024 * 2**power for power in range(8))} & set(table["input_tokens"]))
+    lengths = [1024 * 2**power for power in range(11)]
     base = (
         alt.Chart(table)
         .transform_filter("datum.chunk_tokens == speedup_chunk")
@@ -97,7 +98,7 @@ def speedup(table: pd.DataFrame, *, chunk_tokens: int) -> alt.LayerChart:
             ],
         )
     )
-    chart = _lines(base, table).add_params(
+    chart = _lines(base).add_params(
         _radio("speedup_chunk", table["chunk_tokens"], chunk_tokens, "Tokens of a chunk ")
     )
     return finish(
@@ -126,7 +127,7 @@ def under_load(table: pd.DataFrame) -> alt.HConcatChart:
             alt.Y("ttft_s:Q")
             .title("Time to first token (s, logarithmic)")
             .scale(type="log")
-            .axis(values=[0.1, 0.3, 1, 3, 10, 30, 100, 300]),
+            .axis(values=[0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000]),
             tooltip=[
                 alt.Tooltip("pipeline_nodes:O").title("Nodes of an instance"),
                 alt.Tooltip("offered_load:Q", format=".0%").title("Offered load"),
@@ -140,7 +141,7 @@ def under_load(table: pd.DataFrame) -> alt.HConcatChart:
         )
     )
     panels = [
-        _lines(base.transform_filter(alt.datum.prompts == prompts), table).properties(
+        _lines(base.transform_filter(alt.datum.prompts == prompts)).properties(
             width=260,
             height=260,
             title=alt.Title(
@@ -171,9 +172,8 @@ def under_load(table: pd.DataFrame) -> alt.HConcatChart:
     return finish(chart, name="prefill-pipeline-load", description=_describe_load(table), table=table)
 
 
-def _lines(base: alt.Chart, table: pd.DataFrame) -> alt.LayerChart:
+def _lines(base: alt.Chart) -> alt.LayerChart:
     """A line for each length of a pipeline, told apart by dashes and marks: all are prefill's colour."""
-    widths = sorted(table["pipeline_nodes"].unique().tolist())
     legend = alt.Legend(
         title="Nodes of an instance",
         columns=4,
@@ -182,13 +182,11 @@ def _lines(base: alt.Chart, table: pd.DataFrame) -> alt.LayerChart:
         symbolStrokeColor=PALETTE["prefill"],
     )
     dashed = base.mark_line(color=PALETTE["prefill"], strokeWidth=1.75).encode(
-        alt.StrokeDash("pipeline_nodes:O", legend=legend).scale(domain=widths, range=_DASHES[: len(widths)])
+        alt.StrokeDash("pipeline_nodes:O", legend=legend).scale(range=_DASHES)
     )
-    shapes = dict(zip(widths, _SHAPES, strict=False))
     marked = base.mark_point(color=PALETTE["prefill"], size=55, opacity=1).encode(
-        alt.Shape("pipeline_nodes:O", legend=None).scale(  # in another order: a legend of dashes alone
-            domain=widths[::-1], range=[shapes[width] for width in reversed(widths)]
-        )
+        # In another order: a legend of dashes alone.
+        alt.Shape("pipeline_nodes:O", legend=None, sort="descending").scale(range=_SHAPES[::-1])
     )
     lines: alt.LayerChart = dashed + marked
     return lines

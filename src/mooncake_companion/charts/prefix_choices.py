@@ -10,7 +10,7 @@ ACTIONS = ("hydrate", "replicate", "migrate", "recompute")
 _REQUESTS, _TOKENS = "Requests", "Tokens reused"
 
 
-def over_time(table: pd.DataFrame) -> alt.Chart:
+def over_time(table: pd.DataFrame, *, window_s: float) -> alt.Chart:
     """Requests, or tokens that they reuse, by what was done for them, with the setting to choose.
 
     Parameters
@@ -19,6 +19,8 @@ def over_time(table: pd.DataFrame) -> alt.Chart:
         ``setting``, ``time_s`` (a window's start), ``action``, ``requests``, ``share`` (of the window's
         requests), ``reused_tokens`` (all of them), ``mean_input_tokens``, ``mean_reused_tokens``,
         ``mean_ttft_s``.
+    window_s : float
+        Length of a window.
     """
     settings = list(dict.fromkeys(table["setting"]))
     setting = alt.param(
@@ -27,19 +29,19 @@ def over_time(table: pd.DataFrame) -> alt.Chart:
     counted = alt.param(
         name="counted", value=_REQUESTS, bind=alt.binding_radio(options=[_REQUESTS, _TOKENS], name="Count ")
     )
-    window_min = float(table["time_s"].drop_duplicates().sort_values().diff().min()) / 60
+    window = alt.param(name="window_s", value=window_s)
     chart = (
         alt.Chart(table)
         .transform_filter("datum.setting === setting")
         .transform_calculate(
             start="datum.time_s / 60",
-            end=f"datum.time_s / 60 + {0.92 * window_min}",
+            end=f"datum.time_s / 60 + 0.92 * ({window.name} / 60)",
             counted=f"counted === '{_REQUESTS}' ? datum.requests : datum.reused_tokens",
             order=f"indexof({list(ACTIONS)}, datum.action)",
         )
         .mark_bar()
         .encode(
-            alt.X("start:Q").title("Time (min)").bin("binned").scale(nice=False),
+            alt.X("start:Q").title("Time (min)").bin("binned").scale(nice=False).axis(labelSeparation=6),
             alt.X2("end:Q"),
             alt.Y("counted:Q", stack="zero")
             .title("Requests, or tokens that they reuse")
@@ -53,10 +55,10 @@ def over_time(table: pd.DataFrame) -> alt.Chart:
                 alt.Tooltip("mean_input_tokens:Q", format=",.0f").title("Mean prompt (tokens)"),
                 alt.Tooltip("mean_reused_tokens:Q", format=",.0f").title("Mean reused (tokens)"),
                 alt.Tooltip("mean_ttft_s:Q", format=".2f").title("Mean TTFT (s)"),
-                alt.Tooltip("start:Q", format=".0f").title("From minute"),
+                alt.Tooltip("start:Q", format=".2~f").title("From minute"),
             ],
         )
-        .add_params(setting, counted)
+        .add_params(setting, counted, window)
         .properties(height=260)
     )
     return finish(chart, name="prefix-choices", description=_describe(table), table=table)

@@ -2,58 +2,17 @@
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported, traces
 from mooncake_companion.costs import prefill_time
-from mooncake_companion.experiments import prefill_scheduling
-from mooncake_companion.hardware import load_nodes
-from mooncake_companion.llm import load_model, load_models
-from mooncake_companion.parameters import check, parameter
-from mooncake_companion.simulator import Cluster, Routing, simulate
+from mooncake_companion.live.network_bandwidth import BITS_PER_BYTE, Params
+from mooncake_companion.llm import load_model
+from mooncake_companion.simulator import simulate
 
-BITS_PER_BYTE = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """The figure's setting; the synthetic workload and the bandwidths are stated.
-
-    Assumed: 16 nodes, split and run as in `prefill_scheduling`, none of which this figure informed. What
-    counts as a transfer was decided with the figure in view: a prefix fetched from another prefill node,
-    since the bytes that its theoretical times imply grow with the bandwidth, as those of fetches do and
-    those of the stream to the decode node, a whole prompt's, do not.
-    """
-
-    trace: str = parameter("synthetic", help="registered trace, or the path of a JSONL file")
-    nodes: int = parameter(16, unit="nodes", low=2, high=64, help="nodes of the whole cluster")
-    prefill_nodes: int = parameter(
-        8, unit="nodes", low=1, high=63, help="nodes that prefill; the others decode"
-    )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is, but for its network")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
-
-    def __post_init__(self) -> None:
-        check(self)
-        self.cluster(100)  # refuses a split that leaves no node to decode, a model that does not fit
-
-    def _as_scheduling(self, **changed: float) -> prefill_scheduling.Params:
-        return prefill_scheduling.Params(**(dataclasses.asdict(self) | changed))
-
-    def cluster(self, bandwidth_gbit_per_s: float) -> Cluster:
-        """The cluster on a network of that bandwidth a node, in Gbit/s."""
-        nic_bytes_per_s = bandwidth_gbit_per_s * 1e9 / BITS_PER_BYTE
-        scheduling = self._as_scheduling(nic_bytes_per_s=nic_bytes_per_s)
-        return scheduling.cluster(Routing.GLOBAL_CACHE_AWARE, self.prefill_nodes)
+__all__ = ["BITS_PER_BYTE", "Params", "busy_nodes", "claims", "run", "splits", "streamed_gbit_per_s"]
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -80,8 +39,7 @@ def run(params: Params) -> pd.DataFrame:
     trace = traces.load(params.trace)
     bandwidths = sorted(set(read["bandwidth_gbit_per_s"].dropna().tolist()))
     modelled = [row for bandwidth in bandwidths for row in _at(params, trace, bandwidth)]
-    uncached = dataclasses.replace(params, cache_tokens_per_node=0).cluster(bandwidths[-1])
-    recompute_s = simulate(trace, uncached).ttft_s.mean()
+    recompute_s = simulate(trace, params.uncached(bandwidths[-1])).ttft_s.mean()
     modelled.append({"bandwidth_gbit_per_s": np.nan, "series": "ttft_recompute", "seconds": recompute_s})
     table = pd.concat([pd.DataFrame(modelled).assign(origin="modelled"), read], ignore_index=True)
     table.attrs["provenance"] = _provenance(params, trace)
@@ -163,7 +121,7 @@ def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else np.nan
 
 
-def claims(params: Params = Params()) -> dict[str, float]:
+def claims(params: Params = Params()) -> dict[str, float]:  # noqa: B008 - it is frozen
     """Modelled values of the figure's claims, in seconds."""
     table = run(params).query("origin == 'modelled'")
     values = {}

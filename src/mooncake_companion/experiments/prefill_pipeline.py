@@ -4,80 +4,27 @@ The papers describe it and print no number of it, so there is nothing to set thi
 """
 
 import dataclasses
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from mooncake_companion import traces
-from mooncake_companion.costs import (
-    load_calibration,
-    longest_handover_seconds,
-    pipeline_seconds,
-    prefill_cost,
-    prefill_seconds,
+from mooncake_companion.costs import prefill_seconds
+from mooncake_companion.live.prefill_pipeline import (
+    FIXED_COSTS,
+    LENGTHS,
+    LOADS,
+    WIDTHS,
+    Params,
+    alone_rows,
+    loads,
+    stage_rows,
 )
-from mooncake_companion.hardware import load_node, load_nodes
-from mooncake_companion.llm import load_model, load_models
-from mooncake_companion.parameters import check, parameter
-from mooncake_companion.simulator import Cluster, simulate
-from mooncake_companion.simulator.pipeline import advance
+from mooncake_companion.simulator import simulate
 
-WIDTHS = (1, 2, 4, 8)
-"""Nodes of an instance, X in the paper, that are compared; those that do not divide the pool are left out."""
+__all__ = ["CHUNKS", "FIXED_COSTS", "WIDTHS", "Params", "alone", "on_trace", "run", "stages"]
+
 CHUNKS = (1024, 4096, 16384)
-FIXED_COSTS = {"as fitted": 1.0, "none": 1e-9}
-"""What every prefill costs whatever its length, in multiples of the fitted overhead."""
-
-_LENGTHS = tuple(1024 * 2**power for power in range(8))
-_OFFERED = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """A prefill pool and what is asked of it.
-
-    Stated (section 3.3): the nodes of an instance share out the layers, a prompt passes through in
-    chunks, and chunks are of over a thousand tokens. Assumed: everything else. That a prefill's fixed
-    cost is paid once, by the first stage, is an assumption of the model, whose weight
-    `FIXED_COSTS` shows.
-    """
-
-    prefill_nodes: int = parameter(8, unit="nodes", low=1, high=64, help="nodes of the prefill pool")
-    chunk_tokens: int = parameter(
-        1024, unit="tokens", low=1, high=10**6, help="longest chunk of a prompt, prefill_chunk of section 3.3"
-    )
-    short_tokens: int = parameter(4096, unit="tokens", low=1, high=10**6, help="prompt of most requests")
-    long_tokens: int = parameter(65536, unit="tokens", low=1, high=10**6, help="prompt of the others")
-    long_share: float = parameter(0.1, low=0.001, high=0.99, help="share of the requests with a long prompt")
-    requests: int = parameter(2000, unit="requests", low=100, high=10**6, help="of each run under load")
-    trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
-    seed: int = parameter(0, low=0, high=2**32 - 1, help="of arrivals and of which prompts are long")
-
-    def __post_init__(self) -> None:
-        check(self)
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Those of `WIDTHS` into which the pool can be divided."""
-        return tuple(width for width in WIDTHS if self.prefill_nodes % width == 0)
-
-    def cluster(self, pipeline_nodes: int, *, fixed_cost: float = 1.0) -> Cluster:
-        """The pool as pipelines of so many nodes, with a decode pool of the same size."""
-        calibration = load_calibration()
-        return Cluster(
-            node=load_node(self.node),
-            model=load_model(self.model),
-            calibration=dataclasses.replace(
-                calibration, prefill_overhead_s=fixed_cost * calibration.prefill_overhead_s
-            ),
-            prefill_nodes=self.prefill_nodes,
-            decode_nodes=self.prefill_nodes,
-            pipeline_nodes=pipeline_nodes,
-            pipeline_chunk_tokens=self.chunk_tokens,
-        )
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -96,29 +43,21 @@ def run(params: Params) -> pd.DataFrame:
     faster or slower.
     """
     mixed = _mixed(params)
+    lengths = mixed.input_tokens.astype(float)
     rows = []
-    for title, fixed_cost in FIXED_COSTS.items():
-        alone = params.cluster(1, fixed_cost=fixed_cost)
-        cost = prefill_cost(alone.node, alone.model, alone.calibration)
-        lengths = mixed.input_tokens.astype(float)
-        capacity_per_s = params.prefill_nodes / float(prefill_seconds(*cost, lengths, 0.0).mean())
-        for load in _OFFERED:
-            rate = load * capacity_per_s
-            trace = dataclasses.replace(mixed, arrival_s=mixed.arrival_s / rate)
-            for width in params.widths:
-                result = simulate(trace, params.cluster(width, fixed_cost=fixed_cost))
-                rows += [
-                    {
-                        "fixed_cost": title,
-                        "offered_load": load,
-                        "requests_per_s": rate,
-                        "pipeline_nodes": width,
-                        "prompts": prompts,
-                        "input_tokens": tokens,
-                        **_statistics(result.ttft_s[trace.input_tokens == tokens]),
-                    }
-                    for prompts, tokens in (("short", params.short_tokens), ("long", params.long_tokens))
-                ]
+    settings = loads(params, LOADS, lambda cost: float(prefill_seconds(*cost, lengths, 0.0).mean()))
+    for told, cluster in settings:
+        trace = dataclasses.replace(mixed, arrival_s=mixed.arrival_s / told["requests_per_s"])
+        ttft_s = simulate(trace, cluster).ttft_s
+        rows += [
+            {
+                **told,
+                "prompts": prompts,
+                "input_tokens": tokens,
+                **_statistics(ttft_s[trace.input_tokens == tokens]),
+            }
+            for prompts, tokens in params.prompts.items()
+        ]
     table = pd.DataFrame(rows)
     table.attrs["provenance"] = {
         "trace_source": f"{mixed.source}, seed {params.seed}",
@@ -134,26 +73,12 @@ def alone(params: Params) -> pd.DataFrame:
     node) and ``efficiency`` (that over the number of nodes).
     """
     cluster = params.cluster(1)
-    cost = prefill_cost(cluster.node, cluster.model, cluster.calibration)
-    rows = []
-    for chunk_tokens in sorted({*CHUNKS, params.chunk_tokens}):
-        for tokens in sorted({*_LENGTHS, params.short_tokens, params.long_tokens}):
-            one_s = prefill_seconds(*cost, tokens, 0)
-            for width in params.widths:
-                handover_s = longest_handover_seconds(
-                    cost.token_s, cost.pair_s, cluster.hop_token_s, width, tokens, 0, chunk_tokens
-                )
-                ttft_s, _ = pipeline_seconds(one_s, cost.overhead_s, handover_s, width)
-                rows.append(
-                    {
-                        "input_tokens": tokens,
-                        "pipeline_nodes": width,
-                        "chunk_tokens": chunk_tokens,
-                        "ttft_s": ttft_s,
-                        "speedup": one_s / ttft_s,
-                        "efficiency": one_s / ttft_s / width,
-                    }
-                )
+    lengths = sorted({*LENGTHS, params.short_tokens, params.long_tokens})
+    rows = [
+        row
+        for chunk_tokens in _chunks(params)
+        for row in alone_rows(cluster, lengths, params.widths, chunk_tokens)
+    ]
     return _with_parameters(pd.DataFrame(rows), params)
 
 
@@ -164,12 +89,12 @@ def stages(params: Params) -> pd.DataFrame:
     ``first_token`` and ``last_token`` of the chunk (from 1), ``start_s``, ``end_s``. Both prompts are
     there at 0 s. The fixed cost is part of each prompt's first chunk at the first stage.
     """
-    rows = []
-    for width in params.widths:
-        for chunk_tokens in sorted({*CHUNKS, params.chunk_tokens}):
-            ends_s = [0.0] * width
-            for prompt, tokens in (("long", params.long_tokens), ("short", params.short_tokens)):
-                rows += _chunks(params, ends_s, tokens, chunk_tokens, {"prompt": prompt})
+    rows = [
+        row
+        for width in params.widths
+        for chunk_tokens in _chunks(params)
+        for row in stage_rows(params, width, chunk_tokens)
+    ]
     return _with_parameters(pd.DataFrame(rows), params)
 
 
@@ -226,34 +151,9 @@ def _mixed(params: Params) -> traces.Trace:
     )
 
 
-def _chunks(
-    params: Params, ends_s: list[float], tokens: int, chunk_tokens: int, told: dict[str, str]
-) -> list[dict[str, object]]:
-    """Chunks of one prompt as rows; the stages' ends are moved on, as `advance` does for the whole prompt."""
-    cluster = params.cluster(len(ends_s))
-    cost = prefill_cost(cluster.node, cluster.model, cluster.calibration)
-    rows = []
-    for first in range(0, tokens, chunk_tokens):
-        last = min(first + chunk_tokens, tokens)
-        overhead_s = cost.overhead_s if first == 0 else 0.0
-        chunk_s = prefill_seconds(0.0, cost.token_s, cost.pair_s, last, first) / len(ends_s)
-        hop_s = cluster.hop_token_s
-        begin_s = ends_s[0]
-        advance(ends_s, begin_s, overhead_s, cost.token_s, cost.pair_s, hop_s, last, first, chunk_tokens)
-        rows += [
-            {
-                "pipeline_nodes": len(ends_s),
-                "chunk_tokens": chunk_tokens,
-                **told,
-                "stage": stage + 1,
-                "first_token": first + 1,
-                "last_token": last,
-                "start_s": begin_s if stage == 0 else end_s - chunk_s,
-                "end_s": end_s,
-            }
-            for stage, end_s in enumerate(ends_s)
-        ]
-    return rows
+def _chunks(params: Params) -> list[int]:
+    """Lengths of chunks that are shown."""
+    return sorted({*CHUNKS, params.chunk_tokens})
 
 
 def _statistics(ttft_s: np.ndarray) -> dict[str, float]:

@@ -14,6 +14,7 @@ from mooncake_companion.costs import load_calibration, prefill_time, with_tier_s
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.live.outcome import Outcome, Progress, Row
+from mooncake_companion.live.refusals import beside, require_room
 from mooncake_companion.live.slices import Slice
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
@@ -299,10 +300,8 @@ def flow_rows(scenario: str, moved: Sequence[Move], demoted_tokens: int, cluster
 
 def run(params: Params, sliced: Slice, progress: Progress) -> Outcome:
     """Bytes on every way, the last scenarios over the slice; columns as of `experiments.byte_flows`."""
-    try:
+    with beside("model"):
         single, whole = scenarios(params, sliced.block_tokens), whole_trace(params)
-    except InputError as error:
-        raise InputError(f"parameter model: {error}") from error
     rows: list[Row] = []
     for name, cluster, requests in single:
         before, after = (_replay(part, cluster, sliced.block_tokens) for part in (requests[:-1], requests))
@@ -323,12 +322,7 @@ def run(params: Params, sliced: Slice, progress: Progress) -> Outcome:
 
 
 def _replay(requests: Sequence[Request], cluster: Cluster, block_tokens: int) -> Run:
-    longest = max((each.input_tokens + each.output_tokens for each in requests), default=0)
-    if longest > cluster.vram_tokens:
-        raise InputError(
-            f"parameter node: {cluster.node.title} holds {cluster.vram_tokens:,} tokens of "
-            f"{cluster.model.title} in GPU memory, and a request has {longest:,}"
-        )
+    require_room(requests, cluster)
     return reference.replay(requests, cluster, block_tokens=block_tokens, draws=[0.0] * len(requests))
 
 
