@@ -26,6 +26,7 @@ CHANGED = {
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
     "cache-policies": {"requests": "150", "other_policy": "belady", "least_capacity_blocks": "17"},
     "cache-block-heat": {"requests": "200", "prefill_nodes": "2", "dram_blocks": "300", "eviction": "lfu"},
+    "hot-block-replicas": {"requests": "400", "shared_recency": "false", "cache_tokens_per_node": "60000"},
     "cache-byte-flows": {"requests": "100", "input_tokens": "32768", "reused_tokens": "8192"},
     "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
     "transfer-tax": {"node": "h200", "model": "deepseek-v3", "bandwidth_gbit_per_s": "37.5"},

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 import typing
 from html.parser import HTMLParser
@@ -137,6 +138,16 @@ def test_a_label_has_the_unit_as_one_writes_it(name, label):
     origin = {"trace_source": "t", "trace_sha256": "0" * 64}
     control = live.control_html({"name": name, "usermeta": {"companion": origin}})
     assert f">{label}</label>" in control
+
+
+@pytest.mark.parametrize("kept", ["true", "false"])
+def test_what_is_true_or_false_is_chosen(kept):
+    origin = {"trace_source": "t", "trace_sha256": "0" * 64, "parameters": {"shared_recency": kept == "true"}}
+    control = live.control_html({"name": "hot-block-replicas", "usermeta": {"companion": origin}})
+    options = re.search('name="shared_recency".*?>(<option.*?)</select>', control)[1]
+    assert re.findall("<option( selected)?>(.*?)</option>", options) == [
+        (" selected" if kept == each else "", each) for each in ("true", "false")
+    ]
 
 
 def test_a_figure_that_is_not_live_has_no_control():

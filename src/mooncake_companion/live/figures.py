@@ -12,6 +12,7 @@ from mooncake_companion.live import (
     deployment_timeline,
     end_to_end,
     goodput,
+    hot_blocks,
     node_split,
     overload,
     prefill_scheduling,
@@ -151,6 +152,20 @@ LIVE: Mapping[str, LiveFigure] = {
         shown=("other_policy", "least_capacity_blocks", "most_capacity_blocks"),
         model=cache_capacity.run,
         trace_parameter="table_trace",
+    ),
+    "hot-block-replicas": LiveFigure(
+        params=hot_blocks.Params,
+        shown=(
+            "prefill_nodes",
+            "cache_tokens_per_node",
+            "shared_recency",
+            "shortlist_nodes",
+            "kvcache_balancing_threshold",
+            "sample_s",
+        ),
+        model=hot_blocks.run,
+        requests=MOST_REQUESTS,
+        trace=hot_blocks.TRACE,
     ),
     "prefill-scheduling-ttft": LiveFigure(
         params=prefill_scheduling.Params, shown=_CONDUCTOR, model=prefill_scheduling.run

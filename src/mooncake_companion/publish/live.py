@@ -103,10 +103,11 @@ def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
     value = given.get(field.name, field.default)
     value = field.default if value == "" else value
     attributes = f'id="{ident}" name="{name}" aria-describedby="{ident}-about {ident}-error"'
-    if field.choices:
+    choices = ("true", "false") if field.type is bool else field.choices
+    if choices:
         options = "".join(
-            f"<option{' selected' if choice == value else ''}>{html.escape(choice)}</option>"
-            for choice in field.choices
+            f"<option{' selected' if choice == _plain(value) else ''}>{html.escape(choice)}</option>"
+            for choice in choices
         )
         entry = f"<select {attributes}>{options}</select>"
     else:
@@ -117,7 +118,7 @@ def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
         )
         step = "1" if field.type is int else "any"
         entry = f'<input type="number" step="{step}"{limits} value="{_plain(value)}" required {attributes}>'
-    about = field.help if field.choices else f"{field.help}. {field.range} {field.unit}".rstrip()
+    about = field.help if choices else f"{field.help}. {field.range} {field.unit}".rstrip()
     about = _CODE.sub(r"<code>\1</code>", html.escape(about[0].upper() + about[1:]))
     return (
         f'<div class="companion-run-field"><label for="{ident}">{_label(field)}</label>{entry}'
@@ -135,6 +136,8 @@ def _label(field: Parameter) -> str:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
