@@ -12,6 +12,7 @@ from mooncake_companion.live import (
     deployment_timeline,
     end_to_end,
     goodput,
+    hit_rate_counts,
     hot_blocks,
     node_split,
     overload,
@@ -261,6 +262,13 @@ LIVE: Mapping[str, LiveFigure] = {
         model=your_cluster.break_even,
         replays=False,
         beside_reported=False,
+    ),
+    "hit-rate-counts": LiveFigure(
+        params=hit_rate_counts.SliceParams,
+        shown=("capacity_blocks", "warmup_share", "finer_block_tokens"),
+        model=hit_rate_counts.run,
+        requests=MOST_REQUESTS,
+        trace=hit_rate_counts.TRACE,
     ),
 }
 """Live figures by their id, in the order of the chapters."""
