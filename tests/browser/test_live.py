@@ -42,6 +42,7 @@ CHANGED = {
     "overload-pool-loads": {"requests": "300", "prefill_pool_nodes": "5", "tbt_limit_s": "0.06"},
     "overload-decode-time": {"requests": "300", "tbt_limit_s": "0.06"},
     "hit-rate-counts": {"requests": "200", "capacity_blocks": "500", "finer_block_tokens": "64"},
+    "local-cache-explanations": {"requests": "60", "prefill_nodes": "4", "other_shortlist_nodes": "2"},
 }
 RUN_TIMEOUT_MS = 180_000  # seconds on an idle machine
 MOST_ADDED_BYTES = 6_000

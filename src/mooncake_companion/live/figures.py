@@ -14,6 +14,7 @@ from mooncake_companion.live import (
     goodput,
     hit_rate_counts,
     hot_blocks,
+    local_caches,
     node_split,
     overload,
     prefill_scheduling,
@@ -269,6 +270,19 @@ LIVE: Mapping[str, LiveFigure] = {
         model=hit_rate_counts.run,
         requests=MOST_REQUESTS,
         trace=hit_rate_counts.TRACE,
+    ),
+    "local-cache-explanations": LiveFigure(
+        params=local_caches.SharingParams,
+        shown=(
+            "prefill_nodes",
+            "cache_tokens_per_node",
+            "block_tokens",
+            "kvcache_balancing_threshold",
+            "other_shortlist_nodes",
+        ),
+        model=local_caches.run,
+        requests=400,
+        trace=local_caches.TRACE,
     ),
 }
 """Live figures by their id, in the order of the chapters."""
