@@ -23,6 +23,7 @@ from mooncake_companion.live import (
     systems,
     transfer_tax,
     walkthrough,
+    workloads,
     your_cluster,
 )
 from mooncake_companion.live.outcome import Outcome, Progress
@@ -119,6 +120,35 @@ LIVE: Mapping[str, LiveFigure] = {
         model=storage_for_compute.actions,
         replays=False,
         beside_reported=False,
+    ),
+    "workload-distributions": LiveFigure(
+        params=workloads.ReuseParams,
+        shown=("block_tokens", "common_tokens"),
+        model=workloads.distributions,
+        requests=MOST_REQUESTS,
+        beside_reported=False,
+        trace=workloads.TRACE,
+    ),
+    "workload-arrivals": LiveFigure(
+        params=workloads.ArrivalParams,
+        shown=("window_s", "short_window_s", "beginning_s"),
+        model=workloads.arrivals,
+        requests=MOST_REQUESTS,
+        beside_reported=False,
+        trace=workloads.TRACE,
+    ),
+    "workload-length-histograms": LiveFigure(
+        params=workloads.HistogramParams,
+        shown=(
+            "bins",
+            "least_prompt_tokens",
+            "most_prompt_tokens",
+            "least_answer_tokens",
+            "most_answer_tokens",
+        ),
+        model=workloads.histograms,
+        requests=MOST_REQUESTS,
+        trace_parameter="arxiv",
     ),
     "cache-block-heat": LiveFigure(
         params=cache_snapshot.PageParams,
