@@ -146,7 +146,7 @@ def test_what_is_true_or_false_is_chosen(kept):
     control = live.control_html({"name": "hot-block-replicas", "usermeta": {"companion": origin}})
     options = re.search('name="shared_recency".*?>(<option.*?)</select>', control)[1]
     assert re.findall("<option( selected)?>(.*?)</option>", options) == [
-        (" selected" if kept == each else "", each) for each in ("true", "false")
+        (" selected" if kept == each else "", each) for each in ("false", "true")
     ]
 
 

@@ -103,7 +103,7 @@ def _field_html(figure: str, field: Parameter, given: Mapping[str, Any]) -> str:
     value = given.get(field.name, field.default)
     value = field.default if value == "" else value
     attributes = f'id="{ident}" name="{name}" aria-describedby="{ident}-about {ident}-error"'
-    choices = ("true", "false") if field.type is bool else field.choices
+    choices = ("false", "true") if field.type is bool else field.choices
     if choices:
         options = "".join(
             f"<option{' selected' if choice == _plain(value) else ''}>{html.escape(choice)}</option>"
@@ -136,6 +136,7 @@ def _label(field: Parameter) -> str:
 
 
 def _plain(value: Any) -> str:
+    """As `Parameter.parse` reads it."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.15g}" if isinstance(value, float) else str(value)
