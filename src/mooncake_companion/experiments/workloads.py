@@ -89,6 +89,7 @@ _TABLES: dict[str, dict[str, str]] = {
 """For each workload: which claim its measures speak to."""
 
 _WINDOWS = ArrivalParams()
+"""In which arrivals are counted."""
 
 _PRINTED = ("mean input length", "mean output length", "cache ratio")
 _GIVEN = {

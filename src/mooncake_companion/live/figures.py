@@ -295,14 +295,14 @@ LIVE: Mapping[str, LiveFigure] = {
         beside_reported=False,
     ),
     "hit-rate-counts": LiveFigure(
-        params=hit_rate_counts.SliceParams,
+        params=hit_rate_counts.PageParams,
         shown=("capacity_blocks", "warmup_share", "finer_block_tokens"),
         model=hit_rate_counts.run,
         requests=MOST_REQUESTS,
         trace=hit_rate_counts.TRACE,
     ),
     "local-cache-explanations": LiveFigure(
-        params=local_caches.SharingParams,
+        params=local_caches.PageParams,
         shown=(
             "prefill_nodes",
             "cache_tokens_per_node",

@@ -32,7 +32,7 @@ class Params:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SliceParams:
+class PageParams:
     """What a reader counts with: a slice fills less room than Table 1's caches have, and lasts minutes."""
 
     capacity_blocks: int = parameter(
@@ -49,7 +49,7 @@ class SliceParams:
         check(self)
 
 
-def run(params: SliceParams, sliced: Slice, progress: Progress) -> Outcome:
+def run(params: PageParams, sliced: Slice, progress: Progress) -> Outcome:
     """How far each way of counting moves the hit ratio; columns as of the figure's table."""
     first_s, last_s = sliced.requests[0].arrival_s, sliced.requests[-1].arrival_s
     warm_s = first_s + params.warmup_share * (last_s - first_s)

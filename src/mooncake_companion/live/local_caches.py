@@ -48,7 +48,7 @@ class Params:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharingParams(Params):
+class PageParams(Params):
     """The same, and what `cache_sharing` has it from there; an explanation changes some of it."""
 
     prefill_nodes: int = parameter(10, unit="nodes", low=1, high=64, help="nodes that prefill")
@@ -69,11 +69,12 @@ class SharingParams(Params):
     def explanations(self) -> dict[str, Mapping[str, Any]]:
         """The experiment's, and the reader's."""
         weighed = self.other_shortlist_nodes
-        other = {f"{weighed} queues": {"shortlist_nodes": weighed}} if weighed else {}
+        title = "1 queue" if weighed == 1 else f"{weighed} queues"
+        other = {title: {"shortlist_nodes": weighed}} if weighed else {}
         return {**EXPLANATIONS, **other}
 
 
-def run(params: SharingParams, sliced: Slice, progress: Progress) -> Outcome:
+def run(params: PageParams, sliced: Slice, progress: Progress) -> Outcome:
     """Hit rates and prefill times under each explanation; columns as of `experiments.local_caches`."""
     fine = without_decode(with_block_tokens(sliced, params.block_tokens))
     runs = [
@@ -84,10 +85,9 @@ def run(params: SharingParams, sliced: Slice, progress: Progress) -> Outcome:
     rows = []
     for done, (explanation, changed, cache) in enumerate(runs):
         progress(done, len(runs))
-        measured = _measured(params, fine, CACHES[cache], **changed)
-        rows.append(
-            {"origin": "modelled", "workload": TRACE, "explanation": explanation, "cache": cache} | measured
-        )
+        settings = {"cache_tokens_per_node": params.cache_tokens_per_node, **changed}
+        row: Row = {"origin": "modelled", "workload": TRACE, "explanation": explanation, "cache": cache}
+        rows.append(row | _measured(params, fine, CACHES[cache], **settings))
     told = "; ".join(
         f"{local['explanation']} {local['hit_rate_pct']:.0f} and {shared['hit_rate_pct']:.0f} %"
         for local, shared in zip(rows[::2], rows[1::2], strict=True)
@@ -102,13 +102,13 @@ def run(params: SharingParams, sliced: Slice, progress: Progress) -> Outcome:
 
 
 def _measured(
-    params: SharingParams,
+    params: PageParams,
     fine: Slice,
     routing: Routing,
     *,
     shortlist_nodes: int,
+    cache_tokens_per_node: int,
     arrival_speedup: float = 1.0,
-    cache_tokens_per_node: int | None = None,
 ) -> Row:
     replayed = fine.head(len(fine.requests), speedup=arrival_speedup)
     cluster = Cluster(
@@ -117,9 +117,7 @@ def _measured(
         calibration=load_calibration(),
         prefill_nodes=params.prefill_nodes,
         decode_nodes=1,
-        cache_tokens_per_node=(
-            params.cache_tokens_per_node if cache_tokens_per_node is None else cache_tokens_per_node
-        ),
+        cache_tokens_per_node=cache_tokens_per_node,
         shared_recency=routing is Routing.GLOBAL_CACHE_AWARE,
         routing=routing,
         kvcache_balancing_threshold=params.kvcache_balancing_threshold,
