@@ -115,3 +115,10 @@ def test_a_stand_in_is_called_one_and_what_is_needed_is_written_out():
     assert "arXiv report (stand-in)" in svg
     assert "Conversation (stand-in)" not in svg
     assert "needed −4.3" in svg
+
+
+def test_a_workload_without_bars_says_that_it_was_not_replayed():
+    whole = explanations_table()
+    replayed = (whole["origin"] == "reported") | (whole["workload"] == "conversation")
+    assert to_svg(questions.explanations(whole[replayed]).to_dict()).count("not replayed") == 1
+    assert "not replayed" not in to_svg(questions.explanations(whole).to_dict())

@@ -152,7 +152,15 @@ def explanations(table: pd.DataFrame) -> alt.ConcatChart:
     )
     ends = base.transform_filter(alt.datum.origin == REPORTED).mark_point(size=60)
     ends = ends.encode(alt.Shape("cache:N").title(_DASHED).scale(shapes(_CACHES)), y=alt.value(0))
-    chart = panels(table, (bars + reported + ends).properties(width=190, height=alt.Step(16)))
+    without_bars = (  # as in a page, which replays one trace
+        alt.Chart(table)
+        .transform_joinaggregate(origins="distinct(origin)")
+        .transform_filter("datum.origins === 1 && datum.origin === 'reported' && datum.cache === 'local'")
+        .mark_text(text="not replayed", align="left", fontSize=11)
+        .encode(x=alt.value(3), y=alt.value(10))
+    )
+    layers = bars + reported + ends + without_bars
+    chart = panels(table, layers.properties(width=190, height=alt.Step(16)))
     return finish(
         chart.add_params(quantity),
         name="local-cache-explanations",

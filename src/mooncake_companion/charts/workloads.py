@@ -149,7 +149,7 @@ def arrivals(table: pd.DataFrame) -> alt.Chart:
         .mark_line(interpolate="step-after", strokeWidth=1.5)
         .encode(
             alt.X("time_s:Q").title("Time (s)").scale(nice=False),
-            alt.Y("requests:Q").title("Requests a minute, or a second"),
+            alt.Y("requests:Q").title("Requests in each window"),
             tooltip=[
                 alt.Tooltip("name:N").title("Workload"),
                 alt.Tooltip("time_s:Q", format=",").title("From (s)"),
@@ -235,7 +235,7 @@ def histograms(table: pd.DataFrame) -> alt.LayerChart:
         base.transform_filter("datum.origin === 'modelled'")
         .mark_rect(color=PALETTE["arxiv"], stroke="transparent", strokeWidth=1)
         .encode(
-            alt.X("bin_low_tokens:Q").title("Length (tokens)").axis(format="~s"),
+            alt.X("bin_low_tokens:Q").title("Length (tokens)").axis(format="~s", tickCount=7),
             alt.X2("bin_high_tokens:Q"),
             y,
             alt.Y2("floor:Q"),

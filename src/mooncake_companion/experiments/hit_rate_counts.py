@@ -5,8 +5,6 @@ at every capacity. Every way to count that we know moves the hit ratio (`cache_c
 here is by how much, beside what would be needed.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
@@ -14,29 +12,15 @@ from mooncake_companion import reported
 from mooncake_companion.datafiles import read_csv
 from mooncake_companion.experiments import cache_capacity
 from mooncake_companion.experiments.paper_traces import available, provenance
-from mooncake_companion.parameters import check, parameter
+from mooncake_companion.live.hit_rate_counts import PLAIN, Params
 
-PLAIN = "blocks"
-"""How the reader counted, and what the shifts are measured from."""
+__all__ = ["FINER_TOKENS", "NEEDED", "PLAIN", "TRACES", "Params", "asked", "misfits", "run"]
+
 NEEDED = "what would be needed"
 TRACES = ("arxiv", "conversation")
 """The report's own, and that of the same service some months later."""
 FINER_TOKENS = (256,)
 """Sizes of finer blocks that are tried; the report's have 512 tokens."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """The setting; one LRU cache at Table 1's capacities, in the order of the requests.
-
-    Assumed: that a way to count moves the hit ratio alike on the report's trace and, where that cannot
-    be had, on its stand-in and on the conversation trace of the same service.
-    """
-
-    warmup_s: float = parameter(600.0, unit="s", low=0, high=3600, help="that one way of counting leaves out")
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 def asked() -> pd.DataFrame:

@@ -6,43 +6,15 @@ experiment; here its local caches meet one explanation at a time.
 """
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from mooncake_companion import reported
 from mooncake_companion.experiments import cache_sharing
 from mooncake_companion.experiments.paper_traces import available, provenance
-from mooncake_companion.hardware import load_nodes
-from mooncake_companion.llm import load_models
-from mooncake_companion.parameters import check, parameter
+from mooncake_companion.live.local_caches import AS_PRINTED, EXPLANATIONS, Params
 
-AS_PRINTED = "Algorithm 1"
-EXPLANATIONS: dict[str, dict[str, Any]] = {
-    AS_PRINTED: {"shortlist_nodes": 0},
-    "Room for all": {"shortlist_nodes": 0, "cache_tokens_per_node": 10**10},
-    "Triple load": {"shortlist_nodes": 0, "arrival_speedup": 3.0},
-    "Three queues": {"shortlist_nodes": 3},
-    "Two queues": {"shortlist_nodes": 2},
-    "One queue": {"shortlist_nodes": 1},
-}
-"""What is changed at a time, as fields of `cache_sharing.Params`; of the queues the shortest are weighed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params:
-    """The node and the model; all else as `cache_sharing` has it from section 5.3.2.
-
-    The shortlists were looked at with Figure 10's local bars in view; nothing here is a prediction of
-    them. The global bars are.
-    """
-
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
-
-    def __post_init__(self) -> None:
-        check(self)
+__all__ = ["AS_PRINTED", "EXPLANATIONS", "Params", "distances", "run"]
 
 
 def run(params: Params, workloads: tuple[str, ...] = ("conversation", "synthetic")) -> pd.DataFrame:

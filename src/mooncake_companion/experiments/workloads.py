@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 
 from mooncake_companion import reported, traces
+from mooncake_companion.live.workloads import LEVELS, ArrivalParams, binned, of_requests, windows
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.simulator.serving_path import requests_of
 from mooncake_companion.traces import Trace
 
 HIT_COUNTS = (1, 2, 3, 4, 5, 10)
@@ -85,6 +87,9 @@ _TABLES: dict[str, dict[str, str]] = {
     },
 }
 """For each workload: which claim its measures speak to."""
+
+_WINDOWS = ArrivalParams()
+"""In which arrivals are counted."""
 
 _PRINTED = ("mean input length", "mean output length", "cache ratio")
 _GIVEN = {
@@ -179,10 +184,6 @@ def _number(text: str) -> float:
     return float(pd.to_numeric(text.lstrip("~>"), errors="coerce"))
 
 
-LEVELS = (*(k / 200 for k in range(1, 10)), *(k / 40 for k in range(2, 39)), 0.96, 0.97, 0.98, 0.99, 1.0)
-"""Levels of the quantiles of `distributions`."""
-
-
 def comparison(table: pd.DataFrame) -> pd.DataFrame:
     """What the papers print of each workload, beside what was measured.
 
@@ -238,17 +239,15 @@ def arrivals(params: Params) -> pd.DataFrame:
         the window), ``window_s``, ``requests``.
     """
     loaded = _online(params)
-    tables = []
-    for name, trace in loaded.items():
-        for view, window_s, until_s in (("By the minute", 60.0, np.inf), ("First two minutes", 1.0, 120.0)):
-            windows = int(min(until_s, trace.arrival_s[-1]) // window_s)
-            counts = np.bincount((trace.arrival_s // window_s).astype(np.int64))[: max(windows, 1)]
-            tables.append(
-                pd.DataFrame({"time_s": window_s * np.arange(len(counts)), "requests": counts}).assign(
-                    workload=name, trace=trace.name, view=view, window_s=window_s
-                )
-            )
-    table = pd.concat(tables, ignore_index=True)
+    table = pd.DataFrame(
+        row | {"workload": name, "trace": trace.name, "view": view, "window_s": window_s}
+        for name, trace in loaded.items()
+        for view, window_s, until_s in (
+            ("By the minute", _WINDOWS.window_s, np.inf),
+            ("First two minutes", _WINDOWS.short_window_s, _WINDOWS.beginning_s),
+        )
+        for row in windows(trace.arrival_s.tolist(), window_s, until_s)
+    )
     table.attrs["provenance"] = _provenance(params, loaded)
     return table
 
@@ -258,29 +257,9 @@ def _online(params: Params) -> dict[str, Trace]:
     return {name: trace for name, trace in params.load().items() if name in traces.registered()}
 
 
-def _of_requests(trace: Trace) -> dict[str, np.ndarray]:
-    """A value for each request, or for each that reuses anything."""
-    hits = traces.infinite_cache_leading_hits(trace)
-    known_tokens = np.minimum(hits * trace.block_tokens, trace.input_tokens - 1)
-    return {
-        "Prompt (tokens)": trace.input_tokens,
-        "Answer (tokens)": trace.output_tokens,
-        "Age of the reused prefix (s)": _ages_s(trace, hits),
-        "Share of the prompt known": known_tokens / trace.input_tokens,
-    }
-
-
-def _ages_s(trace: Trace, hits: np.ndarray) -> np.ndarray:
-    """Seconds since the last block that each request reuses was asked for before."""
-    ids = trace.block_ids
-    order = np.argsort(ids, kind="stable")
-    previous = np.full(len(ids), -1)
-    same = ids[order[1:]] == ids[order[:-1]]
-    previous[order[1:][same]] = order[:-1][same]
-    owner = np.repeat(np.arange(len(trace)), np.diff(trace.block_offsets))
-    reuses = np.flatnonzero(hits > 1)
-    last = trace.block_offsets[reuses] + hits[reuses] - 1
-    return np.asarray(trace.arrival_s[reuses] - trace.arrival_s[owner[previous[last]]])
+def _of_requests(trace: Trace) -> Mapping[str, list[float]]:
+    """A value for each request, or for each that reuses more than its first block."""
+    return of_requests(requests_of(trace), trace.block_tokens, common_tokens=trace.block_tokens)
 
 
 def length_histograms(params: Params) -> pd.DataFrame:
@@ -298,9 +277,8 @@ def length_histograms(params: Params) -> pd.DataFrame:
     counted = drawn.copy()
     for quantity, column in (("input_length", trace.input_tokens), ("output_length", trace.output_tokens)):
         here = counted["quantity"] == quantity
-        inner = counted.loc[here, "bin_low_tokens"].to_numpy()[1:]
-        at = np.searchsorted(inner, column, side="right")
-        counted.loc[here, "requests"] = np.bincount(at, minlength=len(inner) + 1)
+        inner = counted.loc[here, "bin_low_tokens"].to_list()[1:]
+        counted.loc[here, "requests"] = binned(column.tolist(), inner)
     both = [counted.assign(origin="modelled", trace=trace.name), drawn.assign(origin="reported", trace="")]
     table = pd.concat(both, ignore_index=True)
     table.attrs["provenance"] = _provenance(params, {"arxiv": trace})

@@ -13,8 +13,11 @@ from mooncake_companion.live import (
     deployment_timeline,
     end_to_end,
     goodput,
+    hit_rate_counts,
+    hot_blocks,
     hot_holder,
     latency_breakdown,
+    local_caches,
     measured_costs,
     network_bandwidth,
     node_split,
@@ -33,6 +36,7 @@ from mooncake_companion.live import (
     transfer_tax,
     two_phases,
     walkthrough,
+    workloads,
     your_cluster,
 )
 from mooncake_companion.live.outcome import Outcome, Progress
@@ -152,6 +156,35 @@ LIVE: Mapping[str, LiveFigure] = {
         model=network_bandwidth.run,
         trace=network_bandwidth.TRACE,
     ),
+    "workload-distributions": LiveFigure(
+        params=workloads.ReuseParams,
+        shown=("block_tokens", "common_tokens"),
+        model=workloads.distributions,
+        requests=MOST_REQUESTS,
+        beside_reported=False,
+        trace=workloads.TRACE,
+    ),
+    "workload-arrivals": LiveFigure(
+        params=workloads.ArrivalParams,
+        shown=("window_s", "short_window_s", "beginning_s"),
+        model=workloads.arrivals,
+        requests=MOST_REQUESTS,
+        beside_reported=False,
+        trace=workloads.TRACE,
+    ),
+    "workload-length-histograms": LiveFigure(
+        params=workloads.HistogramParams,
+        shown=(
+            "bins",
+            "least_prompt_tokens",
+            "most_prompt_tokens",
+            "least_answer_tokens",
+            "most_answer_tokens",
+        ),
+        model=workloads.histograms,
+        requests=MOST_REQUESTS,
+        trace_parameter="arxiv",
+    ),
     "cache-block-heat": LiveFigure(
         params=cache_snapshot.PageParams,
         shown=(
@@ -199,6 +232,20 @@ LIVE: Mapping[str, LiveFigure] = {
         shown=("other_policy", "least_capacity_blocks", "most_capacity_blocks"),
         model=cache_capacity.run,
         trace_parameter="table_trace",
+    ),
+    "hot-block-replicas": LiveFigure(
+        params=hot_blocks.Params,
+        shown=(
+            "prefill_nodes",
+            "cache_tokens_per_node",
+            "shared_recency",
+            "shortlist_nodes",
+            "kvcache_balancing_threshold",
+            "sample_s",
+        ),
+        model=hot_blocks.run,
+        requests=MOST_REQUESTS,
+        trace=hot_blocks.TRACE,
     ),
     "prefill-pipeline-stages": LiveFigure(
         params=prefill_pipeline.InstanceParams,
@@ -403,6 +450,26 @@ LIVE: Mapping[str, LiveFigure] = {
         model=your_cluster.break_even,
         replays=False,
         beside_reported=False,
+    ),
+    "hit-rate-counts": LiveFigure(
+        params=hit_rate_counts.PageParams,
+        shown=("capacity_blocks", "warmup_share", "finer_block_tokens"),
+        model=hit_rate_counts.run,
+        requests=MOST_REQUESTS,
+        trace=hit_rate_counts.TRACE,
+    ),
+    "local-cache-explanations": LiveFigure(
+        params=local_caches.PageParams,
+        shown=(
+            "prefill_nodes",
+            "cache_tokens_per_node",
+            "block_tokens",
+            "kvcache_balancing_threshold",
+            "other_shortlist_nodes",
+        ),
+        model=local_caches.run,
+        requests=400,
+        trace=local_caches.TRACE,
     ),
     "balancing-threshold-bytes": LiveFigure(
         params=prefill_scheduling.Params,

@@ -1,5 +1,6 @@
 """The slice of a trace that a page brings along for its live figures."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -76,6 +77,12 @@ class Slice:
         return type(self)(
             **told | {"requests": kept, "draws": self.draws[:requests], "answers": self.answers[:requests]}
         )
+
+
+def without_decode(sliced: Slice) -> Slice:
+    """The same prompts with answers of one token, which the prefill makes."""
+    requests = [each._replace(output_tokens=1) for each in sliced.requests]
+    return dataclasses.replace(sliced, requests=requests)
 
 
 def ttfts_s(sliced: Slice, records: Sequence[Record]) -> list[float]:
