@@ -3,13 +3,13 @@
 Nothing of the model is fitted to these tables. Plain Python, so that a page can read them, too.
 """
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import fsum
 
 from mooncake_companion.datafiles import read_rows
+from mooncake_companion.statistics import interpolate
 
 HIDDEN_SIZE, LAYERS = 8192, 80
 """Shape of the model that was measured, as of every LLaMA-70B."""
@@ -121,7 +121,7 @@ def _summed(attention: Iterator[tuple[dict[str, str], int, int]]) -> list[Measur
         linear_ms = operators_ms.get((gpu, gpus, passing_tokens))
         if linear_ms is None or not row["framework"].startswith(_ENGINE):
             continue
-        reduced_ms = _between(HIDDEN_SIZE * passing_tokens, *messages[gpu, gpus])
+        reduced_ms = interpolate(HIDDEN_SIZE * passing_tokens, *messages[gpu, gpus])
         layer_ms = linear_ms + float(row["attn_ms"]) + 2 * reduced_ms
         found.append(
             Measurement(
@@ -144,25 +144,12 @@ def _operators_ms() -> dict[tuple[str, int, int], float]:
     }
 
 
-def _all_reduces() -> dict[tuple[str, int], tuple[list[int], list[float]]]:
+def _all_reduces() -> dict[tuple[str, int], tuple[list[float], list[float]]]:
     """Elements of the messages and milliseconds, by GPU and how many of them."""
-    found: dict[tuple[str, int], tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+    found: dict[tuple[str, int], tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for row in read_rows("measured", "aiconfigurator_all_reduce.csv"):
         if row["backend"] == _BACKEND:
             elements, ms = found[row["gpu"], int(row["gpus"])]
             elements.append(int(row["message_elements_16bit"]))
             ms.append(float(row["all_reduce_ms"]))
     return found
-
-
-def _between(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Linear interpolation over increasing `xs`; beyond their ends, the value at the end.
-
-    >>> [_between(x, [1, 2, 4], [10, 20, 0]) for x in (0, 1.5, 3, 9)]
-    [10, 15.0, 10.0, 0]
-    """
-    right = bisect_right(xs, x)
-    if right in (0, len(xs)):
-        return ys[0] if right == 0 else ys[-1]
-    left = right - 1
-    return (ys[right] - ys[left]) / (xs[right] - xs[left]) * (x - xs[left]) + ys[left]

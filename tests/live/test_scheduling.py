@@ -21,9 +21,9 @@ from mooncake_companion.experiments import request_rate as experiment
 from mooncake_companion.live import request_rate
 from mooncake_companion.live.answers import answer, compute
 from mooncake_companion.live.hot_holder import HEAD_START_S, hot_requests
-from mooncake_companion.live.statistics import interpolate
 from mooncake_companion.publish import live
 from mooncake_companion.simulator import traffic_series
+from mooncake_companion.statistics import interpolate
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.prefill_scheduling import Params
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record, replay
 from mooncake_companion.simulator.scheduler import Candidate, Routing
+from mooncake_companion.statistics import mean
 
 THRESHOLDS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
 

@@ -13,13 +13,13 @@ from mooncake_companion.hardware import load_nodes
 from mooncake_companion.live import systems
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.coupled import CoupledCluster
 from mooncake_companion.simulator.reference import Record, Request
 from mooncake_companion.simulator.watched import Iteration, watch
+from mooncake_companion.statistics import mean
 
 MODES = {
     "Disaggregated": systems.MOONCAKE,

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
-from mooncake_companion.live.statistics import interpolate, mean, quantile
 from mooncake_companion.live.systems import (
     AXIS_END_S,
     QUANTILES,
@@ -19,6 +18,7 @@ from mooncake_companion.live.systems import (
     replay,
 )
 from mooncake_companion.simulator.reference import Record
+from mooncake_companion.statistics import interpolate, mean, quantile
 
 POINTS = 200
 """Of a curve, from 0.02 s to 2 s."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.live.systems import BATCHINGS, MOONCAKE, TRACE, Systems, replay
 from mooncake_companion.parameters import parameter
 from mooncake_companion.simulator import reference
@@ -15,6 +14,7 @@ from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.coupled import CoupledCluster
 from mooncake_companion.simulator.overload import Admission
 from mooncake_companion.simulator.reference import Record, Request
+from mooncake_companion.statistics import mean
 
 OPEN_MOONCAKE = "Mooncake, no rejection"
 """Mooncake as in the end-to-end figures: whoever comes is let in, as with the baselines."""

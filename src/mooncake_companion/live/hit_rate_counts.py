@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from mooncake_companion.live.finer_blocks import with_block_tokens
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.statistics import mean
 
 PLAIN = "blocks"
 """How the reader counted, and what the shifts are measured from."""

@@ -8,12 +8,12 @@ from mooncake_companion.costs import load_calibration
 from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, without_decode
-from mooncake_companion.live.statistics import mean, quantile
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator.cache_tiers import CachePool
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import replay
+from mooncake_companion.statistics import mean, quantile
 
 TRACE = "conversation"
 """What a page replays a slice of."""

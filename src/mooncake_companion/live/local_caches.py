@@ -9,12 +9,12 @@ from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.live.finer_blocks import with_block_tokens
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, without_decode
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import replay
 from mooncake_companion.simulator.scheduler import Routing
+from mooncake_companion.statistics import mean
 
 TRACE = "conversation"
 """What a page replays a slice of."""

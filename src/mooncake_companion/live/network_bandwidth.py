@@ -14,13 +14,13 @@ from mooncake_companion.live import prefill_scheduling
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.refusals import beside, require_room
 from mooncake_companion.live.slices import Slice, ttfts_s
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record
 from mooncake_companion.simulator.scheduler import Routing
+from mooncake_companion.statistics import mean
 
 BITS_PER_BYTE = 8
 TRACE = "conversation"

@@ -9,12 +9,12 @@ from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, ttfts_s
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record
+from mooncake_companion.statistics import mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

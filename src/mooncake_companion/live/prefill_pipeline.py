@@ -19,13 +19,13 @@ from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.refusals import beside, require_room
-from mooncake_companion.live.statistics import mean, quantile
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.pipeline import advance
 from mooncake_companion.simulator.reference import Request
+from mooncake_companion.statistics import mean, quantile
 
 WIDTHS = (1, 2, 4, 8)
 """Nodes of an instance, X in the paper, that are compared; those that do not divide the pool are left out."""

@@ -8,12 +8,12 @@ from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import GpuNode, load_node, load_nodes
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
-from mooncake_companion.live.statistics import box
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import replay
 from mooncake_companion.simulator.scheduler import Routing
+from mooncake_companion.statistics import box
 
 TITLES = {
     Routing.GLOBAL_CACHE_AWARE: "Global cache aware",

@@ -9,13 +9,13 @@ from mooncake_companion.costs import load_calibration
 from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record, Request
 from mooncake_companion.simulator.scheduler import Action, Routing
+from mooncake_companion.statistics import mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from mooncake_companion.live import overload
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.overload import REJECTING, TITLES, Demand
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.parameters import parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.overload import Admission, DecodeLoad, share_of_limits
 from mooncake_companion.simulator.reference import Record, Request
+from mooncake_companion.statistics import mean
 
 INTERVAL_S = 15.0
 """Between two loads that are shown, as in Figure 9; less where few minutes are replayed."""

@@ -11,12 +11,12 @@ from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node, load_nodes
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, ttfts_s
-from mooncake_companion.live.statistics import quantile
 from mooncake_companion.live.systems import replay
 from mooncake_companion.llm import load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.coupled import CoupledCluster
+from mooncake_companion.statistics import quantile
 
 TRACE = "l-eval"
 """The data set that a page replays a slice of."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from mooncake_companion.live import prefill_scheduling
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
-from mooncake_companion.live.statistics import mean
 from mooncake_companion.parameters import parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import replay
 from mooncake_companion.simulator.scheduler import Routing
+from mooncake_companion.statistics import mean
 
 GAINS = ("hit_ratio_points", "ttft_saved_pct", "prefill_saved_pct")
 STRETCH = 0.001

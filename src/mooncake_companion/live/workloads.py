@@ -9,9 +9,9 @@ from mooncake_companion.errors import InputError
 from mooncake_companion.live.finer_blocks import with_block_tokens
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.live.statistics import quantile
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.simulator.reference import Request
+from mooncake_companion.statistics import quantile
 
 TRACE = "conversation"
 """What a page counts on a slice of, where the figure has several traces."""

@@ -18,7 +18,6 @@ from mooncake_companion.hardware import GpuNode, load_node, load_nodes
 from mooncake_companion.live.network import on_network
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
-from mooncake_companion.live.statistics import mean, quantile
 from mooncake_companion.live.systems import BATCHINGS, MOONCAKE
 from mooncake_companion.llm import TransformerModel, load_model, load_models
 from mooncake_companion.parameters import check, parameter
@@ -28,6 +27,7 @@ from mooncake_companion.simulator.cluster import Cluster, Deployment
 from mooncake_companion.simulator.coupled import CoupledCluster
 from mooncake_companion.simulator.overload import Admission
 from mooncake_companion.simulator.watched import require_room
+from mooncake_companion.statistics import mean, quantile
 
 PERCENTILES = (50, 90, 99)
 BYTES = ("fetched_bytes", "streamed_bytes", "loaded_bytes")
