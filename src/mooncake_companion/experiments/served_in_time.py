@@ -31,9 +31,8 @@ def run(params: end_to_end.Params) -> pd.DataFrame:
     """
     parts = []
     for workload in WORKLOADS:
-        curves = end_to_end.curves(
-            dataclasses.replace(params, trace=workload), points=FINE_POINTS, marks=FINE_POINTS
-        )
+        setting = dataclasses.replace(params, trace=workload)
+        curves = end_to_end.curves(setting, points=FINE_POINTS, marks=400)
         for names, curve in curves.groupby(["origin", "system"], sort=False):
             origin, system = map(str, names)
             ordered = curve.sort_values("tbt_s", kind="stable")

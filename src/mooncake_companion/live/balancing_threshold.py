@@ -12,13 +12,15 @@ from mooncake_companion.simulator.scheduler import Candidate, Routing
 from mooncake_companion.statistics import mean
 
 THRESHOLDS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
+_SWEPT = THRESHOLDS[:-1]
+"""Those of `experiments.prefill_scheduling.threshold_sweep`."""
 
 
 def ttft(params: Params, sliced: Slice, progress: Progress) -> Outcome:
     """Mean TTFT by threshold; columns as of `experiments.prefill_scheduling.threshold_sweep`."""
     replayed = sliced.head(len(sliced.requests), speedup=params.arrival_speedup)
     rows: list[Row] = []
-    for cluster, records in _sweep(params, replayed, THRESHOLDS[:-1], progress):
+    for cluster, records in _sweep(params, replayed, _SWEPT, progress):
         choices = _choices(records)
         reused = sum(choice.local_tokens + choice.fetched_tokens for choice in choices)
         rows.append(
