@@ -15,10 +15,11 @@ from mooncake_companion import traces
 from mooncake_companion.costs import load_calibration, prefill_time, transfer_time
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.experiments.paper_traces import provenance
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.balancing_threshold import THRESHOLDS
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator import Routing, simulate
 from mooncake_companion.simulator.scheduler import Candidate, Estimates, Prefix
 
@@ -46,11 +47,11 @@ class Params:
     prefill_nodes: int = parameter(
         8, unit="nodes", low=1, high=63, help="nodes that prefill; the others decode"
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of the worked example: fetch when the best exceeds the own by this factor"
+    kvcache_balancing_threshold: float = threshold_parameter(
+        "of the worked example: fetch when the best exceeds the own by this factor"
     )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

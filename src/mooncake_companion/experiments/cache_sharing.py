@@ -23,9 +23,10 @@ import pandas as pd
 from mooncake_companion import reported
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.experiments.paper_traces import chosen, provenance, without_decode
-from mooncake_companion.hardware import load_node, load_nodes
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.hardware import load_node
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator import Cluster, Result, Routing, simulate
 from mooncake_companion.traces import Trace
 from mooncake_companion.traces.finer_blocks import with_block_tokens
@@ -66,23 +67,19 @@ class Params:
 
     trace: str = parameter("", help="replay this trace alone; empty: the paper's three, as far as there")
     prefill_nodes: int = parameter(10, unit="nodes", low=1, high=1000, help="nodes that prefill")
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each node"
-    )
+    cache_tokens_per_node: int = cache_parameter("DRAM for KV cache on each node")
     block_tokens: int = parameter(
         256, unit="tokens", low=16, high=512, help="of the cache's blocks; divides the trace's"
     )
     shortlist_nodes: int = parameter(
         2, unit="nodes", low=0, high=1000, help="shortest queues that Conductor weighs; 0: all nodes"
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
+    kvcache_balancing_threshold: float = threshold_parameter()
     arrival_speedup: float = parameter(
         1.0, low=0.01, high=100, help="replay the trace this many times as fast"
     )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
     seed: int = parameter(0, low=0, high=2**32 - 1, help="of random routing, for comparison")
 
     def __post_init__(self) -> None:

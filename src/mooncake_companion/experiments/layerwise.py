@@ -7,9 +7,10 @@ import pandas as pd
 
 from mooncake_companion import reported
 from mooncake_companion.costs import load_calibration, prefill_time
-from mooncake_companion.hardware import load_node, load_nodes
-from mooncake_companion.llm import load_model, load_models
-from mooncake_companion.parameters import check, parameter
+from mooncake_companion.hardware import load_node
+from mooncake_companion.llm import load_model
+from mooncake_companion.parameters import check
+from mooncake_companion.settings import model_parameter, node_parameter
 
 METHODS = {"serialized": False, "layer-wise": True}
 """Whether the store overlaps with the computation of the layers that follow."""
@@ -23,8 +24,8 @@ class Params:
     the shape of the report's.
     """
 
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

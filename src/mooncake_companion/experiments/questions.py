@@ -12,9 +12,8 @@ from mooncake_companion.experiments import (
     local_caches,
     remote_kv,
 )
-from mooncake_companion.hardware import load_nodes
-from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter, threshold_parameter
 
 P = TypeVar("P")
 
@@ -26,8 +25,8 @@ class Params:
     trace: str = parameter("conversation", help="on which the threshold is varied")
     nodes: int = parameter(16, unit="nodes", low=2, high=64, help="nodes of its cluster")
     prefill_nodes: int = parameter(8, unit="nodes", low=1, high=63, help="of them prefill")
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of the worked example: fetch when the best exceeds the own by this factor"
+    kvcache_balancing_threshold: float = threshold_parameter(
+        "of the worked example: fetch when the best exceeds the own by this factor"
     )
     warmup_s: float = parameter(
         600.0, unit="s", low=0, high=3600, help="that one way of counting hits leaves out"
@@ -35,8 +34,8 @@ class Params:
     input_tokens: int = parameter(
         16_384, unit="tokens", low=512, high=131_072, help="prompt whose KV cache is read from afar"
     )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

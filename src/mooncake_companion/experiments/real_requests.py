@@ -10,9 +10,10 @@ import pandas as pd
 from mooncake_companion import reported, traces
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import load_node, load_nodes
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.hardware import load_node
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter
 from mooncake_companion.simulator import Cluster, CoupledCluster, Result, simulate
 
 SYSTEMS = {"Mooncake-[10P+10D]": "mooncake_10p10d", "vLLM-[20M]": "vllm_20m"}
@@ -36,14 +37,12 @@ class Params:
     )
     ttft_limit_s: float = parameter(30.0, unit="s", low=0.01, high=1000, help="limit of the first token")
     tbt_limit_s: float = parameter(0.1, unit="s", low=0.001, high=100, help="limit of the token rhythm")
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
+    cache_tokens_per_node: int = cache_parameter()
     arrival_speedup: float = parameter(
         1.0, low=0.01, high=100, help="replay the trace this many times as fast"
     )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

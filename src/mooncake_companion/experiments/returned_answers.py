@@ -16,10 +16,15 @@ import pandas as pd
 from mooncake_companion.costs import transfer_time
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.experiments.paper_traces import available, chosen, provenance
-from mooncake_companion.hardware import load_nodes
 from mooncake_companion.live.returned_answers import BITS_PER_BYTE, GAINS, STRETCH, gain_rows
-from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import (
+    cache_parameter,
+    model_parameter,
+    network_parameter,
+    node_parameter,
+    threshold_parameter,
+)
 from mooncake_companion.simulator import Cluster, Result, Routing, simulate
 from mooncake_companion.traces import Trace, infinite_cache_hit_ratio
 from mooncake_companion.traces.answers import UNCONTINUED, infinite_cache_hit_ratio_with_answers, next_turns
@@ -54,17 +59,11 @@ class Params:
     prefill_nodes: int = parameter(
         8, unit="nodes", low=1, high=63, help="nodes that prefill; the others decode"
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    nic_bytes_per_s: float = parameter(
-        0.0, unit="bytes/s", low=0, high=1e13, help="line rate of a node's network; 0: that of `node`"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    kvcache_balancing_threshold: float = threshold_parameter()
+    cache_tokens_per_node: int = cache_parameter()
+    nic_bytes_per_s: float = network_parameter()
+    node: str = node_parameter()
+    model: str = model_parameter()
     replicates: int = parameter(3, unit="runs", low=1, high=100, help="pairs of replays at each setting")
 
     def __post_init__(self) -> None:

@@ -37,6 +37,7 @@ SOURCES = (
     "hardware.py",
     "llm.py",
     "presets.py",
+    "settings.py",
     "experiments/cache_sharing.py",
     "experiments/headlines.py",
     "experiments/overload.py",

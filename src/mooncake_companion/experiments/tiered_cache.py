@@ -15,9 +15,14 @@ from mooncake_companion.experiments import (
     hot_blocks,
     prefix_choices,
 )
-from mooncake_companion.hardware import load_nodes
-from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import (
+    cache_parameter,
+    model_parameter,
+    network_parameter,
+    node_parameter,
+    threshold_parameter,
+)
 
 P = TypeVar("P")
 
@@ -36,9 +41,7 @@ class Params:
     trace: str = parameter("", help="of Figures 9 to 11: this one alone; empty: the paper's three")
     served_trace: str = parameter("conversation", help="of the byte flows and the choices")
     heat_trace: str = parameter("toolagent", help="of the heat map")
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
+    cache_tokens_per_node: int = cache_parameter()
     shortlist_nodes: int = parameter(
         2,
         unit="nodes",
@@ -46,9 +49,7 @@ class Params:
         high=64,
         help="shortest queues that Conductor weighs in Figures 10, 11; 0: all",
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
+    kvcache_balancing_threshold: float = threshold_parameter()
     input_tokens: int = parameter(
         16_384, unit="tokens", low=1024, high=131_072, help="prompt of the byte flows' single request"
     )
@@ -59,14 +60,10 @@ class Params:
         high=130_560,
         help="of it known before, in whole blocks; less than all",
     )
-    nic_bytes_per_s: float = parameter(
-        0.0, unit="bytes/s", low=0, high=1e13, help="network of a node, in the byte flows; 0: that of `node`"
-    )
-    ssd_read_bytes_per_s: float = parameter(
-        0.0, unit="bytes/s", low=0, high=1e13, help="SSDs of a node, in the byte flows; 0: those of `node`"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    nic_bytes_per_s: float = network_parameter("network of a node, in the byte flows; 0: that of `node`")
+    ssd_read_bytes_per_s: float = network_parameter("SSDs of a node, in the byte flows; 0: those of `node`")
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

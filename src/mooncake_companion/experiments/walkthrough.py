@@ -17,9 +17,16 @@ from mooncake_companion.costs import decode_step_time, load_calibration
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.experiments.paper_traces import provenance
-from mooncake_companion.hardware import load_node, load_nodes
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.hardware import load_node
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import (
+    cache_parameter,
+    model_parameter,
+    network_parameter,
+    node_parameter,
+    threshold_parameter,
+)
 from mooncake_companion.simulator import Admission, Cluster, Outcome, Result, decisions, simulate
 from mooncake_companion.simulator.overload import DecodeLoad, Limits, is_full, mean_load, share_of_limits
 from mooncake_companion.traces import Trace, make_trace
@@ -53,20 +60,14 @@ class Params:
     prefill_nodes: int = parameter(
         8, unit="nodes", low=1, high=63, help="nodes that prefill; the others decode"
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    nic_bytes_per_s: float = parameter(
-        0.0, unit="bytes/s", low=0, high=1e13, help="line rate of a node's network; 0: that of `node`"
-    )
+    kvcache_balancing_threshold: float = threshold_parameter()
+    cache_tokens_per_node: int = cache_parameter()
+    nic_bytes_per_s: float = network_parameter()
     arrival_speedup: float = parameter(
         1.0, low=0.01, high=100, help="replay the trace this many times as fast"
     )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
     window_start_share: float = parameter(
         1 / 6, low=0, high=1, help="share of the trace's time after which requests are picked"
     )

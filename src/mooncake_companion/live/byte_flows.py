@@ -12,12 +12,19 @@ from typing import NamedTuple
 
 from mooncake_companion.costs import load_calibration, prefill_time, with_tier_seconds
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.refusals import beside, require_room
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import (
+    cache_parameter,
+    model_parameter,
+    network_parameter,
+    node_parameter,
+    threshold_parameter,
+)
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Request, Run
@@ -62,23 +69,15 @@ class Params:
     vram_cache_tokens_per_node: int = parameter(
         400_000, unit="tokens", low=0, high=10**9, help="of VRAM for cached blocks, with all tiers"
     )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
+    cache_tokens_per_node: int = cache_parameter()
     ssd_cache_tokens_per_node: int = parameter(
         30_000_000, unit="tokens", low=0, high=10**11, help="of SSD, with all tiers"
     )
-    nic_bytes_per_s: float = parameter(
-        0.0, unit="bytes/s", low=0, high=1e13, help="line rate of a node's network; 0: that of `node`"
-    )
-    ssd_read_bytes_per_s: float = parameter(
-        0.0, unit="bytes/s", low=0, high=1e13, help="of a node's SSDs; 0: that of `node`"
-    )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    nic_bytes_per_s: float = network_parameter()
+    ssd_read_bytes_per_s: float = network_parameter("of a node's SSDs; 0: that of `node`")
+    kvcache_balancing_threshold: float = threshold_parameter()
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

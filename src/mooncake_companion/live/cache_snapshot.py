@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import MOST_REQUESTS, Slice
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator.cache_tiers import CachePool, Tier
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.eviction import POLICIES
@@ -36,11 +37,9 @@ class Params:
     ssd_blocks: int = parameter(192, unit="blocks", low=0, high=1000, help="of its SSD")
     eviction: str = parameter("lru", choices=tuple(POLICIES), help="what goes when a tier is full")
     snapshots: int = parameter(10, low=1, high=100, help="evenly spaced, the last at the last arrival")
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    kvcache_balancing_threshold: float = threshold_parameter()
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

@@ -9,12 +9,11 @@ from typing import NamedTuple, TypeVar
 
 from mooncake_companion.costs import decode_cost
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import load_nodes
 from mooncake_companion.live import systems
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.coupled import CoupledCluster
 from mooncake_companion.simulator.reference import Record, Request
@@ -85,12 +84,10 @@ class Params:
     chunk_tokens: int = parameter(
         2048, unit="tokens", low=16, high=131_072, help="of an iteration with chunked prefill"
     )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
+    cache_tokens_per_node: int = cache_parameter()
     arrival_speedup: float = parameter(1.0, low=0.01, high=100, help="replay the trace so many times as fast")
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mooncake_companion.costs import load_calibration
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, without_decode
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator.cache_tiers import CachePool
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import replay
@@ -36,9 +37,7 @@ class Params:
 
     trace: str = parameter("", help="replay this trace alone; empty: the paper's three, as far as there")
     prefill_nodes: int = parameter(8, unit="nodes", low=1, high=64, help="nodes that prefill")
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each node"
-    )
+    cache_tokens_per_node: int = cache_parameter("DRAM for KV cache on each node")
     block_tokens: int = parameter(
         512, unit="tokens", low=16, high=512, help="of the cache's blocks; divides the trace's"
     )
@@ -46,12 +45,10 @@ class Params:
     shortlist_nodes: int = parameter(
         2, unit="nodes", low=0, high=64, help="shortest queues that Conductor weighs; 0: all nodes"
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
+    kvcache_balancing_threshold: float = threshold_parameter()
     sample_s: float = parameter(30.0, unit="s", low=1, high=600, help="between two counts")
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from mooncake_companion.costs import load_calibration, transfer_time
-from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.hardware import GpuNode, load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Request, replay
 
@@ -47,8 +48,8 @@ class Params:
     decoded_tokens: int = parameter(
         128, unit="tokens", low=1, high=10**5, help="answer of each request in Figure 14"
     )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
     seed: int = parameter(0, low=0, high=2**32 - 1, help="of the arrivals")
 
     def __post_init__(self) -> None:

@@ -9,11 +9,12 @@ from mooncake_companion.costs import (
     prefill_time,
     transfer_time,
 )
-from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.hardware import GpuNode, load_node
 from mooncake_companion.live.network import on_network
 from mooncake_companion.live.outcome import Outcome, Progress, Row
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter
 
 COMPONENTS = ("prefill", "transfer", "load_cache", "decode")
 """What is modelled, in the order of the figure; it also has the time in Conductor and its queue."""
@@ -30,8 +31,8 @@ class Params:
     constants were fitted on this very figure; transfer and load were not.
     """
 
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
     decoded_tokens: int = parameter(128, unit="tokens", low=1, high=10**6, help="answer of each request")
 
     def __post_init__(self) -> None:

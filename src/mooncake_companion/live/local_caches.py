@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooncake_companion.costs import load_calibration
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.finer_blocks import with_block_tokens
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, without_decode
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import replay
 from mooncake_companion.simulator.scheduler import Routing
@@ -40,8 +41,8 @@ class Params:
     them. The global bars are.
     """
 
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)
@@ -52,15 +53,11 @@ class PageParams(Params):
     """The same, and what `cache_sharing` has it from there; an explanation changes some of it."""
 
     prefill_nodes: int = parameter(10, unit="nodes", low=1, high=64, help="nodes that prefill")
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each node"
-    )
+    cache_tokens_per_node: int = cache_parameter("DRAM for KV cache on each node")
     block_tokens: int = parameter(
         256, unit="tokens", low=64, high=512, help="of the cache's blocks; divides the trace's"
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
+    kvcache_balancing_threshold: float = threshold_parameter()
     other_shortlist_nodes: int = parameter(
         0, unit="nodes", low=0, high=64, help="so many queues in one more row; 0: none"
     )

@@ -9,13 +9,12 @@ import math
 from dataclasses import dataclass
 
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import load_nodes
 from mooncake_companion.live import prefill_scheduling
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.refusals import beside, require_room
 from mooncake_companion.live.slices import Slice, ttfts_s
-from mooncake_companion.llm import load_models
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record
@@ -44,14 +43,10 @@ class Params:
     prefill_nodes: int = parameter(
         8, unit="nodes", low=1, high=63, help="nodes that prefill; the others decode"
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is, but for its network")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    kvcache_balancing_threshold: float = threshold_parameter()
+    cache_tokens_per_node: int = cache_parameter()
+    node: str = node_parameter("what every node is, but for its network")
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

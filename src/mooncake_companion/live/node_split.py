@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from mooncake_companion.costs import Calibration, load_calibration
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, ttfts_s
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record
@@ -31,14 +32,10 @@ class Params:
     most_prefill_nodes: int = parameter(11, unit="nodes", low=1, high=63, help="last split")
     ttft_limit_s: float = parameter(10.0, unit="s", low=0.01, high=1000, help="limit of the first token")
     tbt_limit_s: float = parameter(0.1, unit="s", low=0.001, high=100, help="limit of the token rhythm")
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    cache_tokens_per_node: int = cache_parameter()
+    kvcache_balancing_threshold: float = threshold_parameter()
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

@@ -9,9 +9,10 @@ from functools import partial
 
 from mooncake_companion.costs import decode_cost, decode_seconds, load_calibration
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import load_node, load_nodes
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.hardware import load_node
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.overload import Admission, Limits, largest_batch
 from mooncake_companion.simulator.reference import Request, replay
@@ -78,14 +79,10 @@ class Params:
     predicted_decode_s: float = parameter(
         0.0, unit="s", low=0, high=1e4, help="decode time t_d of the prediction; 0: that which rejects fewest"
     )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    cache_tokens_per_node: int = cache_parameter()
+    kvcache_balancing_threshold: float = threshold_parameter()
+    node: str = node_parameter()
+    model: str = model_parameter()
     identical_input_tokens: int = parameter(
         65_536, unit="tokens", low=512, high=131_072, help="prompt of the identical requests of `mechanism`"
     )

@@ -16,11 +16,12 @@ from mooncake_companion.costs import (
     prefill_seconds,
 )
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.refusals import beside, require_room
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.pipeline import advance
@@ -63,8 +64,8 @@ class Params:
     long_share: float = parameter(0.1, low=0.001, high=0.99, help="share of the requests with a long prompt")
     requests: int = parameter(2000, unit="requests", low=100, high=10**6, help="of each run under load")
     trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
     seed: int = parameter(0, low=0, high=2**32 - 1, help="of arrivals and of which prompts are long")
 
     def __post_init__(self) -> None:

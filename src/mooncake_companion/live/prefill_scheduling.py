@@ -5,11 +5,18 @@ from dataclasses import dataclass
 
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.hardware import GpuNode, load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import (
+    cache_parameter,
+    model_parameter,
+    network_parameter,
+    node_parameter,
+    threshold_parameter,
+)
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import replay
 from mooncake_companion.simulator.scheduler import Routing
@@ -38,20 +45,14 @@ class Params:
     prefill_nodes: int = parameter(
         8, unit="nodes", low=1, high=63, help="nodes that prefill; the others decode"
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
-    nic_bytes_per_s: float = parameter(
-        0.0, unit="bytes/s", low=0, high=1e13, help="line rate of a node's network; 0: that of `node`"
-    )
+    kvcache_balancing_threshold: float = threshold_parameter()
+    cache_tokens_per_node: int = cache_parameter()
+    nic_bytes_per_s: float = network_parameter()
     arrival_speedup: float = parameter(
         1.0, low=0.01, high=100, help="replay the trace this many times as fast"
     )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
     seed: int = parameter(0, low=0, high=2**32 - 1, help="of the random policy's choices")
     replicates: int = parameter(
         5, unit="runs", low=1, high=100, help="runs of the random policy, for its spread"

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mooncake_companion.costs import load_calibration
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record, Request
@@ -29,18 +30,14 @@ class Params:
     trace: str = parameter("conversation", help="registered trace, or the path of a JSONL file")
     prefill_nodes: int = parameter(8, unit="nodes", low=1, high=64, help="nodes that prefill")
     decode_nodes: int = parameter(8, unit="nodes", low=1, high=64, help="nodes that decode")
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each prefill node"
-    )
+    cache_tokens_per_node: int = cache_parameter()
     hot_from_uses: int = parameter(
         3, unit="requests", low=2, high=10**6, help="that ask for a block make it worth a copy"
     )
     window_s: float = parameter(120.0, unit="s", low=1, high=3600, help="in which choices are counted")
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    kvcache_balancing_threshold: float = threshold_parameter()
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

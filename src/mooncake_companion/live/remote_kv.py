@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from mooncake_companion.costs import decode_step_time, load_calibration
-from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.hardware import GpuNode, load_node
 from mooncake_companion.live.network import on_network
 from mooncake_companion.live.outcome import Outcome, Progress, Row
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter
 
 MOVED, HOST, REMOTE = "moved once into VRAM", "read from own DRAM", "read from another node"
 BATCHES = (1, 2, 4, 8, 16)
@@ -25,8 +26,8 @@ class Params:
     input_tokens: int = parameter(
         16_384, unit="tokens", low=512, high=131_072, help="prompt of every request in the batch"
     )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what the node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter("what the node is")
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

@@ -12,10 +12,11 @@ from mooncake_companion.costs import (
     transfer_time,
     with_tier_seconds,
 )
-from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.hardware import GpuNode, load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
-from mooncake_companion.llm import TransformerModel, load_model, load_models
+from mooncake_companion.llm import TransformerModel, load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter
 
 NODES = ("a800", "h800")
 """The nodes of which the paper speaks."""
@@ -29,7 +30,7 @@ MAP_BANDWIDTHS = tuple(10 ** (8 + step / 7) for step in range(27))
 class MapParams:
     """What the map of actions looks at. Assumed: the new tokens behind the cached prefix."""
 
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what is served")
+    model: str = model_parameter("what is served")
     new_tokens: int = parameter(
         1024, unit="tokens", low=1, high=10**6, help="of a prompt, behind its cached prefix, in the map"
     )
@@ -51,7 +52,7 @@ class PrefixParams(MapParams):
 class NodeParams(PrefixParams):
     """One node of a reader's choice, in place of the paper's two."""
 
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what computes or loads the prefix")
+    node: str = node_parameter("what computes or loads the prefix")
     gpus: int = parameter(8, unit="GPUs", low=1, high=72, help="of the node, with the links of all of it")
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.errors import InputError
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.slices import Slice
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter, threshold_parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.coupled import Batching, CoupledCluster, replay_coupled
@@ -61,14 +62,10 @@ class Systems:
     chunk_tokens: int = parameter(
         2048, unit="tokens", low=16, high=131_072, help="tokens of an iteration with chunked prefill"
     )
-    cache_tokens_per_node: int = parameter(
-        3_000_000, unit="tokens", low=0, high=10**10, help="DRAM for KV cache on each of Mooncake's nodes"
-    )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    cache_tokens_per_node: int = cache_parameter("DRAM for KV cache on each of Mooncake's nodes")
+    kvcache_balancing_threshold: float = threshold_parameter()
+    node: str = node_parameter()
+    model: str = model_parameter()
 
     def __post_init__(self) -> None:
         check(self)

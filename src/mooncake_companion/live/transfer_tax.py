@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mooncake_companion.costs import load_calibration, prefill_time, transfer_time
-from mooncake_companion.hardware import GpuNode, load_node, load_nodes
+from mooncake_companion.hardware import GpuNode, load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
-from mooncake_companion.llm import TransformerModel, load_model, load_models
+from mooncake_companion.llm import TransformerModel, load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter
 
 PREFILL, MOVE = "prefill", "move"
 LENGTHS = tuple(1024 * 2**power for power in range(8))
@@ -21,8 +22,8 @@ class Params:
     GPU memory, with nothing hidden behind the prefill. That is the most that moving it can take.
     """
 
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what both nodes are")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what they serve")
+    node: str = node_parameter("what both nodes are")
+    model: str = model_parameter("what they serve")
 
     def __post_init__(self) -> None:
         check(self)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mooncake_companion.costs import decode_step_time, load_calibration, prefill_time
-from mooncake_companion.hardware import load_node, load_nodes
+from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
-from mooncake_companion.llm import load_model, load_models
+from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
+from mooncake_companion.settings import model_parameter, node_parameter
 
 PREFILL, DECODING = "prefill", "decoding"
 
@@ -27,8 +28,8 @@ class Params:
     is why all experiments of this report are run without it.
     """
 
-    node: str = parameter("a800", choices=tuple(load_nodes()), help="what every node is")
-    model: str = parameter("llama3-70b", choices=tuple(load_models()), help="what it serves")
+    node: str = node_parameter()
+    model: str = model_parameter()
     decode_context_tokens: int = parameter(
         8192, unit="tokens", low=1, high=10**7, help="context of each decoding sequence"
     )

@@ -22,6 +22,7 @@ from mooncake_companion.live.systems import BATCHINGS, MOONCAKE
 from mooncake_companion.llm import TransformerModel, load_model, load_models
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.presets import is_file
+from mooncake_companion.settings import threshold_parameter
 from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster, Deployment
 from mooncake_companion.simulator.coupled import CoupledCluster
@@ -57,9 +58,7 @@ class Params:
     network_gbit_per_s: float = parameter(
         0.0, unit="Gbit/s", low=0, high=1e5, help="of a node, in one direction; 0 takes its own"
     )
-    kvcache_balancing_threshold: float = parameter(
-        2.0, low=1, high=1e6, help="of Algorithm 1: fetch when the best prefix exceeds the own by this factor"
-    )
+    kvcache_balancing_threshold: float = threshold_parameter()
     admission: str = parameter("none", choices=tuple(Admission), help="when requests are turned away")
     ttft_limit_s: float = parameter(30.0, unit="s", low=0.01, high=1000, help="limit of the first token")
     tbt_limit_s: float = parameter(0.1, unit="s", low=0.001, high=100, help="limit of the token rhythm")
