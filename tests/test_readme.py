@@ -80,6 +80,5 @@ def test_the_result_is_what_the_paper_reports_and_the_model_gives():
 
 
 def test_the_count_of_figures_that_run_in_the_page_is_told():
-    assert len(LIVE) == 20, "README and CHANGELOG say twenty"
     for file in (README, README.with_name("CHANGELOG.md")):
-        assert re.search(r"\btwenty\b[^.]*\bfigures\b", file.read_text("utf-8"), re.IGNORECASE)
+        assert re.search(rf"\b{len(LIVE)}\b[^.]*\bfigures\b", file.read_text("utf-8")), file.name
