@@ -1,5 +1,6 @@
 """Mooncake issue 17: reading KV cache where it lies, or moving it first; closed form, so exact in a page."""
 
+import itertools
 from dataclasses import dataclass
 
 from mooncake_companion.costs import decode_step_time, load_calibration
@@ -64,30 +65,28 @@ def bandwidths(params: Params) -> dict[str, float]:
 
 def read_rows(params: Params) -> list[Row]:
     """A row for each batch, answer and way to read; columns as of `experiments.remote_kv`."""
-    return [row for batch in BATCHES for tokens in OUTPUT_TOKENS for row in _ways(params, batch, tokens)]
-
-
-def _ways(params: Params, batch: int, output_tokens: int) -> list[Row]:
-    model = load_model(params.model)
-    size_bytes = batch * params.input_tokens * model.kv_bytes_per_token
-    link_s = {way: size_bytes / rate for way, rate in bandwidths(params).items() if way != MOVED}
-    context = batch * params.input_tokens + batch * (output_tokens - 1) // 2  # the answer's mean
-    step_s = decode_step_time(params.gpu_node, model, batch, context, calibration=load_calibration())
+    node, model, calibration = params.gpu_node, load_model(params.model), load_calibration()
+    rates = bandwidths(params)
     rows = []
-    for way in (MOVED, HOST, REMOTE):
-        first_wait_s = link_s[REMOTE] + link_s[HOST] if way == MOVED else 0.0
-        each_s = step_s if way == MOVED else max(step_s, link_s[way])
-        rows.append(
-            {
-                "way": way,
-                "batch": batch,
-                "output_tokens": output_tokens,
-                "mean_token_s": each_s + first_wait_s / output_tokens,
-                "first_wait_s": first_wait_s,
-                "step_s": each_s,
-                "read_bytes": size_bytes * (1 if way == MOVED else output_tokens),
-            }
-        )
+    for batch, output_tokens in itertools.product(BATCHES, OUTPUT_TOKENS):
+        size_bytes = batch * params.input_tokens * model.kv_bytes_per_token
+        link_s = {way: size_bytes / rates[way] for way in (HOST, REMOTE)}
+        context = batch * params.input_tokens + batch * (output_tokens - 1) // 2  # the answer's mean
+        step_s = decode_step_time(node, model, batch, context, calibration=calibration)
+        for way in (MOVED, HOST, REMOTE):
+            first_wait_s = link_s[REMOTE] + link_s[HOST] if way == MOVED else 0.0
+            each_s = step_s if way == MOVED else max(step_s, link_s[way])
+            rows.append(
+                {
+                    "way": way,
+                    "batch": batch,
+                    "output_tokens": output_tokens,
+                    "mean_token_s": each_s + first_wait_s / output_tokens,
+                    "first_wait_s": first_wait_s,
+                    "step_s": each_s,
+                    "read_bytes": size_bytes * (1 if way == MOVED else output_tokens),
+                }
+            )
     return rows
 
 
