@@ -25,7 +25,7 @@ CHANGED = {
     "request-walkthrough": {"request": "123", "nodes": "6", "prefill_nodes": "4"},
     "balancing-threshold-ttft": {"requests": "100", "kvcache_balancing_threshold": "4", "nodes": "9"},
     "balancing-threshold-bytes": {"requests": "150", "nic_bytes_per_s": "2e9", "prefill_nodes": "3"},
-    "served-in-time": {"requests": "100", "nodes": "6", "arrival_speedup": "2.5"},
+    "served-in-time": {"requests": "100", "nodes": "6", "prefill_nodes": "3"},
     "request-rate": {"requests": "50", "highest_rate_per_s": "3.5", "nodes": "8", "tbt_multiple": "2"},
     "hot-holder-under-way": {"requests": "60", "prefix_tokens": "9000", "bandwidth_gbit_per_s": "25.5"},
     "returned-answers": {"requests": "100", "nodes": "6", "prefill_nodes": "4", "pairs": "2"},
