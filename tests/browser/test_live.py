@@ -21,7 +21,7 @@ opened_as_file = pytest.mark.parametrize("address", ["file"], indirect=True)
 FIRST = "prefill-scheduling-ttft"
 PAGES = {name: registry.figure(name).address.partition("#")[0] for name in LIVE}
 CHANGED = {
-    "served-in-time": {"requests": "100", "nodes": "6", "arrival_speedup": "2.5"},
+    "served-in-time": {"requests": "100", "nodes": "6", "prefill_nodes": "3"},
     "two-phases": {"node": "h200", "decode_context_tokens": "40000", "waits_for_host": "true"},
     "deployment-timeline": {"window_start_s": "100", "nodes": "3", "prefill_nodes": "1"},
     "latency-budget": {"requests": "200", "chunk_tokens": "512", "node": "h800"},
