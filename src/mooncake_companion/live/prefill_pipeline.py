@@ -18,7 +18,7 @@ from mooncake_companion.costs import (
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
-from mooncake_companion.live.refusals import beside, require_room
+from mooncake_companion.live.refusals import beside
 from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.settings import model_parameter, node_parameter
@@ -268,8 +268,6 @@ def loads(
 def under_load(params: LoadParams, _sliced: None, progress: Progress) -> Outcome:
     """TTFT by offered load and by the pipelines' length; columns as of `experiments.prefill_pipeline.run`."""
     drawn = drawn_prompts(params, random.Random(params.seed))
-    with beside("model"):
-        require_room(drawn, params.cluster(1))
     tokens = [each.input_tokens for each in drawn]
     runs = len(FIXED_COSTS) * len(FEWER_LOADS)
     steps = runs * sum(params.widths) * _chunks(tokens, params.chunk_tokens)
