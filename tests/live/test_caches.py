@@ -123,7 +123,7 @@ def test_what_cannot_flow_is_refused_beside_its_field(conversation, given, told)
 
 def test_a_request_beyond_a_nodes_memory_is_refused(conversation, monkeypatch):
     monkeypatch.setattr(live_byte_flows.Cluster, "vram_tokens", 9000)
-    with pytest.raises(InputError, match=r"parameter node: .* holds 9,000 tokens .* has 16,386"):
+    with pytest.raises(InputError, match=r"parameter node: request 0 has 16386 tokens, .* holds 9000"):
         compute("cache-byte-flows", {}, live.slice_of(conversation))
 
 

@@ -14,7 +14,7 @@ from mooncake_companion.costs import load_calibration, prefill_time, with_tier_s
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
-from mooncake_companion.live.refusals import beside, require_room
+from mooncake_companion.live.refusals import beside
 from mooncake_companion.live.slices import Slice
 from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
@@ -29,6 +29,7 @@ from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Request, Run
 from mooncake_companion.simulator.scheduler import Routing
+from mooncake_companion.simulator.watched import require_room
 
 WAYS = {
     "ssd_read": ("Read from SSD", "Prefill node", "SSD", "Prefill node", "DRAM"),
@@ -321,7 +322,8 @@ def run(params: Params, sliced: Slice, progress: Progress) -> Outcome:
 
 
 def _replay(requests: Sequence[Request], cluster: Cluster, block_tokens: int) -> Run:
-    require_room(requests, cluster)
+    with beside("node"):
+        require_room(requests, cluster, block_tokens)
     return reference.replay(requests, cluster, block_tokens=block_tokens, draws=[0.0] * len(requests))
 
 

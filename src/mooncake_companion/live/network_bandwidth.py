@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mooncake_companion.errors import InputError
 from mooncake_companion.live import prefill_scheduling
 from mooncake_companion.live.outcome import Outcome, Progress, Row
-from mooncake_companion.live.refusals import beside, require_room
+from mooncake_companion.live.refusals import beside
 from mooncake_companion.live.slices import Slice, ttfts_s
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.settings import cache_parameter, model_parameter, node_parameter, threshold_parameter
@@ -19,6 +19,7 @@ from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record
 from mooncake_companion.simulator.scheduler import Routing
+from mooncake_companion.simulator.watched import require_room
 from mooncake_companion.statistics import mean
 
 BITS_PER_BYTE = 8
@@ -124,7 +125,8 @@ def run(params: RangeParams, sliced: Slice, progress: Progress) -> Outcome:
 
 
 def _replay(sliced: Slice, cluster: Cluster) -> list[Record]:
-    require_room(sliced.requests, cluster)
+    with beside("node"):
+        require_room(sliced.requests, cluster, sliced.block_tokens)
     return reference.replay(
         sliced.requests, cluster, block_tokens=sliced.block_tokens, draws=sliced.draws
     ).records
