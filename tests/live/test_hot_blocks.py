@@ -26,3 +26,12 @@ def test_replicas_spread_as_in_the_experiment(busy_hour, monkeypatch, given):
     assert max(row["replica_count"] for row in outcome.rows) > 0.5
     assert "not shown" in told
     assert outcome.fixed == {"workload": "conversation"}
+
+
+def test_with_little_room_copies_go_unless_a_use_anywhere_keeps_them(busy_hour):
+    given, sliced = {"requests": "400", "cache_tokens_per_node": "300000"}, live.slice_of(busy_hour)
+    shared, own = (
+        compute("hot-block-replicas", given | {"shared_recency": kept}, sliced)[0].rows
+        for kept in ("true", "false")
+    )
+    assert shared != own

@@ -32,6 +32,23 @@ def test_explanations_are_those_of_the_experiment(early):
     assert len({row["hit_rate_pct"] for row in outcome.rows}) > 3
 
 
+def test_a_use_anywhere_keeps_copies_in_the_global_cache_alone(busy_hour, monkeypatch):
+    monkeypatch.setattr(cache_sharing, "chosen", lambda trace: {"conversation": busy_hour})
+    given = {"prefill_nodes": "4", "cache_tokens_per_node": "600000", "block_tokens": "512"}
+    given |= {"kvcache_balancing_threshold": "1", "requests": "400"}
+    outcome, _ = compute("local-cache-explanations", given, live.slice_of(busy_hour))
+    params = cache_sharing.Params(
+        prefill_nodes=4,
+        cache_tokens_per_node=600_000,
+        block_tokens=512,
+        kvcache_balancing_threshold=1.0,
+        shortlist_nodes=2,
+    )
+    table = cache_sharing.run(params).query("origin == 'modelled'").drop(columns="trace")
+    queues = [row for row in outcome.rows if row["explanation"] == "Two queues"]
+    alike(queues, table.assign(explanation="Two queues"))
+
+
 @pytest.mark.usefixtures("replayed")
 def test_a_readers_setting_and_row_are_as_in_the_experiment(early):
     given = {"prefill_nodes": "6", "cache_tokens_per_node": "50000", "block_tokens": "128"}
