@@ -104,7 +104,7 @@ CHAPTERS = {
         Chapter(name="control-plane", params=prefill_scheduling.Params, measured=prefill_scheduling.run),
         Chapter(name="overload", params=overload.Params, measured=overload.run),
         Chapter(name="results", params=goodput.Params, measured=goodput.run),
-        Chapter(name="transfer", params=hot_holder.Params),
+        Chapter(name="transfer", params=hot_holder.Params, measured=hot_holder.run),
         Chapter(name="validation", params=validation.Params),
         Chapter(name="your-cluster", params=your_cluster.Params, measured=your_cluster.run),
         Chapter(name="questions", params=questions.Params),
