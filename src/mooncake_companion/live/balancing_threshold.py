@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.prefill_scheduling import Params
-from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
+from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s, without_decode
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record, replay
 from mooncake_companion.simulator.scheduler import Candidate, Routing
@@ -42,9 +42,7 @@ def ttft(params: Params, sliced: Slice, progress: Progress) -> Outcome:
 
 def fetched(params: Params, sliced: Slice, progress: Progress) -> Outcome:
     """TTFT and bytes by threshold, without decode; columns as of `experiments.balancing_threshold.run`."""
-    replayed = sliced.head(len(sliced.requests), speedup=params.arrival_speedup)
-    prompts = [request._replace(output_tokens=1) for request in replayed.requests]
-    replayed = dataclasses.replace(replayed, requests=prompts)
+    replayed = without_decode(sliced.head(len(sliced.requests), speedup=params.arrival_speedup))
     rows: list[Row] = []
     for cluster, records in _sweep(params, replayed, THRESHOLDS, progress):
         fetched_tokens = [choice.fetched_tokens for choice in _choices(records)]
@@ -53,8 +51,10 @@ def fetched(params: Params, sliced: Slice, progress: Progress) -> Outcome:
                 "threshold": cluster.kvcache_balancing_threshold,
                 "nic_bytes_per_s": cluster.node.nic_bytes_per_s,
                 "mean_ttft_s": mean(ttfts_s(replayed, records)),
-                "fetched_bytes": sum(fetched_tokens) * cluster.model.kv_bytes_per_token / len(prompts),
-                "fetched_share": sum(tokens > 0 for tokens in fetched_tokens) / len(prompts),
+                "fetched_bytes": sum(fetched_tokens)
+                * cluster.model.kv_bytes_per_token
+                / len(replayed.requests),
+                "fetched_share": sum(tokens > 0 for tokens in fetched_tokens) / len(replayed.requests),
                 "hit_ratio": hit_ratio(replayed, records),
             }
         )
