@@ -113,7 +113,13 @@ class Parameter:
 
 
 def _short(number: float) -> str:
-    return re.sub(r"e\+0*", "e", f"{number:g}")
+    """A number in as few characters as tell it exactly.
+
+    >>> [_short(number) for number in (0.5, 4096, 1e6, 2**32 - 1)]
+    ['0.5', '4096', '1e6', '4294967295']
+    """
+    text = f"{number:g}"
+    return re.sub(r"e\+0*", "e", text if float(text) == number else f"{number:.15g}")
 
 
 def _told(value: Any) -> str:
