@@ -45,8 +45,9 @@ def drawn(page):
 def test_axe_finds_nothing_in_light_and_in_dark(open_page, path):
     page = open_page(path)
     drawn(page)
-    for details in page.locator("details.companion-data").all()[:1]:
-        details.evaluate("details => { details.open = true; }")
+    for folded in ("details.companion-data", "details.companion-run"):
+        for details in page.locator(folded).all()[:1]:
+            details.evaluate("details => { details.open = true; }")
     page.evaluate(AXE_SCRIPT)
     assert page.evaluate(AXE, [TAGS, OF_COLOURS, ALIKE, True]) == []
     page.emulate_media(color_scheme="dark")
