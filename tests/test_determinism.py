@@ -39,8 +39,13 @@ def chance(tree):
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                yield from (ast.unparse(node) for each in names if each.name in ("random", "secrets"))
-            case ast.ImportFrom(module="random" | "secrets" | "numpy.random"):
+                yield from (ast.unparse(node) for each in names if each.name == "secrets")
+            case (
+                ast.ImportFrom(module="random" | "secrets" | "numpy.random")
+                | ast.Call(func=ast.Attribute(value=ast.Name("random"), attr="Random"), args=[])
+            ):
+                yield ast.unparse(node)
+            case ast.Attribute(value=ast.Name("random"), attr=name) if name != "Random":
                 yield ast.unparse(node)
             case ast.Attribute(value=ast.Attribute(value=ast.Name("np" | "numpy"), attr="random"), attr=name):
                 if name not in _NUMPY_RANDOM:
@@ -70,7 +75,10 @@ def test_nothing_draws_from_a_generator_or_a_clock_of_its_own():
 @pytest.mark.parametrize(
     "source",
     [
-        "import random",
+        "random.random()",
+        "random.Random()",
+        "from random import Random",
+        "import secrets",
         "from numpy.random import rand",
         "np.random.shuffle(x)",
         "np.random.default_rng()",

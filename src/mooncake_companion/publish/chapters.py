@@ -100,7 +100,7 @@ CHAPTERS = {
         Chapter(name="storage-for-compute", params=storage_for_compute.Params),
         Chapter(name="workloads", params=workloads.Params),
         Chapter(name="tiered-cache", params=tiered_cache.Params),
-        Chapter(name="prefill-pool", params=prefill_pipeline.Params),
+        Chapter(name="prefill-pool", params=prefill_pipeline.Params, measured=prefill_pipeline.run),
         Chapter(name="control-plane", params=prefill_scheduling.Params, measured=prefill_scheduling.run),
         Chapter(name="overload", params=overload.Params, measured=overload.run),
         Chapter(name="results", params=goodput.Params, measured=goodput.run),
