@@ -39,10 +39,14 @@ def chance(tree):
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                yield from (ast.unparse(node) for each in names if each.name == "secrets")
+                aliased = {each.name for each in names if each.name == "secrets" or each.asname}
+                yield from (ast.unparse(node) for name in sorted(aliased & {"random", "secrets"}))
             case (
                 ast.ImportFrom(module="random" | "secrets" | "numpy.random")
-                | ast.Call(func=ast.Attribute(value=ast.Name("random"), attr="Random"), args=[])
+                | ast.Call(
+                    func=ast.Attribute(value=ast.Name("random"), attr="Random"),
+                    args=[] | [ast.Constant(value=None)],
+                )
             ):
                 yield ast.unparse(node)
             case ast.Attribute(value=ast.Name("random"), attr=name) if name != "Random":
@@ -77,6 +81,8 @@ def test_nothing_draws_from_a_generator_or_a_clock_of_its_own():
     [
         "random.random()",
         "random.Random()",
+        "random.Random(None)",
+        "import random as chance",
         "from random import Random",
         "import secrets",
         "from numpy.random import rand",

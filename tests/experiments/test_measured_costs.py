@@ -104,6 +104,11 @@ def test_charts_draw_what_is_chosen():
     assert marks(spec, measured_step_context=512) > marks(spec, measured_step_context=32_768) >= 5
 
 
+def test_charts_and_experiment_use_the_same_words():
+    mine = (MODELLED, MODELLED_WITH_HOST, KERNELS, ENGINE)
+    assert mine == (charts.MODELLED, charts.MODELLED_WITH_HOST, charts.KERNELS, charts.ENGINE)
+
+
 def test_headlines_are_rows_of_the_table(table):
     found = measured_costs.headlines(table)
     assert all(value > 0 for value in found.values())

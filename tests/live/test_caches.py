@@ -18,8 +18,10 @@ from mooncake_companion.experiments import (
 from mooncake_companion.live import byte_flows as live_byte_flows
 from mooncake_companion.live.answers import compute
 from mooncake_companion.live.cache_capacity import PolicyParams
+from mooncake_companion.live.prefix_choices import Choice, window_rows
 from mooncake_companion.publish import live
 from mooncake_companion.simulator.eviction import POLICIES
+from mooncake_companion.simulator.scheduler import Action
 
 
 @pytest.mark.parametrize("other", sorted(POLICIES.keys() - cache_capacity.TABLE_1_POLICIES))
@@ -155,3 +157,18 @@ def test_choices_are_all_counted_whatever_room_there_is(conversation, tokens):
     outcome, _ = compute("prefix-choices", given, live.slice_of(conversation))
     for setting in {row["setting"] for row in outcome.rows}:
         assert sum(row["requests"] for row in outcome.rows if row["setting"] == setting) == REQUESTS
+
+
+def test_choices_are_counted_in_their_windows():
+    choices = [
+        Choice(1.0, Action.HYDRATE, 1000, 512, 0.5),
+        Choice(9.0, Action.HYDRATE, 3000, 1024, 1.5),
+        Choice(9.5, Action.RECOMPUTE, 700, 0, 0.25),
+        Choice(25.0, Action.REPLICATE, 4000, 2048, 2.0),
+    ]
+    counted = {(row["time_s"], row["action"]): row for row in window_rows(choices, 10.0)}
+    assert len(counted) == 2 * len(Action)
+    hydrated = {"requests": 2, "share": 2 / 3, "reused_tokens": 1536, "mean_ttft_s": 1.0}
+    close(counted[0.0, "hydrate"], hydrated | {"mean_input_tokens": 2000, "mean_reused_tokens": 768})
+    close(counted[20.0, "replicate"], {"requests": 1, "share": 1.0, "mean_ttft_s": 2.0})
+    close(counted[20.0, "hydrate"], {"requests": 0, "share": 0.0, "mean_ttft_s": math.nan})

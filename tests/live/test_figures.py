@@ -103,6 +103,7 @@ def test_the_wheel_runs_where_there_is_nothing_but_the_standard_library(tmp_path
     assert wheel.read_bytes() == again.read_bytes()
     sliced = tmp_path / "slice.json"
     sliced.write_text(json.dumps(live.slice_of(conversation).to_json()))
+    given = {"window_start_s": "5", "window_s": "5", "sample_s": "5"}  # as it lasts seconds
     code = f"""
 import sys
 sys.path.insert(0, {str(wheel)!r})
@@ -113,7 +114,7 @@ from mooncake_companion.live.answers import answer
 from mooncake_companion.live.figures import LIVE
 for name, figure in LIVE.items():
     sliced = open({str(sliced)!r}).read() if figure.replays else ""
-    answered = answer(name, '{{"window_start_s": "5"}}', sliced, lambda done, parts: None)
+    answered = answer(name, {json.dumps(given)!r}, sliced, lambda done, parts: None)
     assert '"rows"' in answered, answered
 print(sorted(name for name in sys.modules if name.split(".")[0] in ("numpy", "pandas", "numba", "scipy")))
 """

@@ -4,6 +4,7 @@ import pytest
 from tests.live.small import alike
 
 from mooncake_companion import reported
+from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import latency_breakdown, remote_kv, transfer_latency, two_phases
 from mooncake_companion.live import latency_breakdown as live_breakdown
 from mooncake_companion.live.answers import compute
@@ -61,7 +62,7 @@ def test_another_network_has_a_line_of_its_own_and_nothing_reported():
     assert {row["network"] for row in outcome.rows} == {"80 Gbit/s"}
     assert outcome.fixed == {"latency_network": "80 Gbit/s"}
     assert told.endswith("Nothing is reported of this network.")
-    assert "100 GB take 20 s, 5 GB/s." in outcome.description
+    assert "100 GB take 20.00 s, 5.00 GB/s." in outcome.description
 
 
 @pytest.mark.parametrize("pct", latency_breakdown.CACHED_PCT)
@@ -110,3 +111,15 @@ def test_a_network_that_is_twice_as_fast_halves_what_passes_it():
     assert all(fast[way] == slow[way] for way in (remote_kv.MOVED, remote_kv.HOST))
     own, same = steps_s("0"), steps_s("800")
     assert own == same
+
+
+@pytest.mark.parametrize("figure", ["two-phases", "latency-breakdown", "remote-kv-reads"])
+def test_a_model_that_does_not_fit_is_refused_beside_its_field(figure):
+    with pytest.raises(InputError, match=r"parameter model: .*does not fit"):
+        compute(figure, {"model": "llama3.1-405b"}, None)
+
+
+@pytest.mark.parametrize("figure", ["latency-breakdown", "remote-kv-reads"])
+def test_a_network_on_which_nothing_arrives_is_refused(figure):
+    with pytest.raises(InputError, match="parameter network_gbit_per_s: 1e-300 is too slow"):
+        compute(figure, {"network_gbit_per_s": "1e-300"}, None)

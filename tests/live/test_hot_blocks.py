@@ -3,6 +3,7 @@
 import pytest
 from tests.live.small import alike
 
+from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import hot_blocks
 from mooncake_companion.live.answers import compute
 from mooncake_companion.parameters import parse
@@ -26,6 +27,11 @@ def test_replicas_spread_as_in_the_experiment(busy_hour, monkeypatch, given):
     assert max(row["replica_count"] for row in outcome.rows) > 0.5
     assert "not shown" in told
     assert outcome.fixed == {"workload": "conversation"}
+
+
+def test_counting_less_often_than_the_slice_lasts_is_refused(busy_hour):
+    with pytest.raises(InputError, match="parameter sample_s: 600 s are longer than"):
+        compute("hot-block-replicas", {"sample_s": "600"}, live.slice_of(busy_hour))
 
 
 def test_with_little_room_copies_go_unless_a_use_anywhere_keeps_them(busy_hour):

@@ -10,6 +10,7 @@ from mooncake_companion import traces
 from mooncake_companion.errors import InputError
 from mooncake_companion.experiments import cache_sharing, local_caches
 from mooncake_companion.live.answers import compute
+from mooncake_companion.live.local_caches import EXPLANATIONS, PageParams
 from mooncake_companion.publish import live
 
 
@@ -70,3 +71,8 @@ def test_a_readers_setting_and_row_are_as_in_the_experiment(early):
 def test_blocks_that_do_not_divide_the_traces_are_refused(early):
     with pytest.raises(InputError, match="parameter block_tokens: 100 does not divide"):
         compute("local-cache-explanations", {"block_tokens": "100"}, live.slice_of(early))
+
+
+@pytest.mark.parametrize("queues", [0, 1, 3])
+def test_no_explanation_is_given_twice(queues):
+    assert PageParams(other_shortlist_nodes=queues).explanations == EXPLANATIONS

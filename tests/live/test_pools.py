@@ -127,7 +127,8 @@ def test_the_network_is_the_experiments(busy_hour, monkeypatch, cached):
     alike(outcome.rows, table[table["origin"] == "modelled"])
     transfers = [row["seconds"] for row in outcome.rows if row["series"] == "transfer_time_real"]
     assert all(seconds > 0 for seconds in transfers) if cached != "0" else all(map(math.isnan, transfers))
-    assert outcome.fixed == {"split": 4}
+    tried = sorted({row["bandwidth_gbit_per_s"] for row in outcome.rows if row["series"] == "avg_ttft"})
+    assert outcome.fixed == {"split": 4, "network_rates": tried}
     assert told.endswith("is left out.")
 
 

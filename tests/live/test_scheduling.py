@@ -122,9 +122,8 @@ def test_latency_by_request_rate_is_the_experiments(replaying, monkeypatch):
 
 def test_the_rates_are_by_default_from_the_papers_lowest_to_its_highest():
     rates = request_rate.LiveParams().rates_per_s
-    assert (rates[0], rates[-1]) == pytest.approx(
-        experiment.tested_rates(request_rate.TRACE)[:: len(rates) + 2]
-    )
+    tested = experiment.tested_rates(request_rate.TRACE)
+    assert (rates[0], rates[-1]) == pytest.approx((tested[0], tested[-1]))
 
 
 @pytest.mark.parametrize(

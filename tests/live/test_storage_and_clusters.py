@@ -25,7 +25,10 @@ def test_the_map_of_actions_is_the_experiments():
     expected = storage_for_compute.actions(storage_for_compute.Params(new_tokens=3000)).to_dict("records")
     for row, same in zip(outcome.rows, expected, strict=True):
         close(row, same)
-    assert told == "Modelled here, in your browser, with new_tokens = 3000, all else as published."
+    assert (
+        told
+        == "Modelled here, in your browser, with new_tokens = 3000, all else as the form has it at first."
+    )
 
 
 @pytest.mark.parametrize("node", storage_for_compute.NODES)

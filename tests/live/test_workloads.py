@@ -22,7 +22,7 @@ def count(trace, monkeypatch):
     monkeypatch.setattr(workloads, "_online", lambda params: {"conversation": trace})
 
 
-@pytest.mark.parametrize(("window_s", "short_window_s", "beginning_s"), [(7.5, 3.0, 30.0), (600, 0.7, 600)])
+@pytest.mark.parametrize(("window_s", "short_window_s", "beginning_s"), [(7.5, 3.0, 30.0), (60, 0.7, 600)])
 def test_windows_have_the_requests_of_the_experiment(
     busy_hour, monkeypatch, window_s, short_window_s, beginning_s
 ):
@@ -83,7 +83,9 @@ def test_bins_have_the_requests_of_the_experiment(busy_hour, monkeypatch):
 
 def test_a_page_begins_with_the_bins_of_the_report():
     drawn, params = reported.figure("arxiv_fig05"), HistogramParams()
-    for quantity, ends in (("input_length", (890, 125_546)), ("output_length", (1, 2_000))):
+    prompts = params.least_prompt_tokens, params.most_prompt_tokens
+    answers = params.least_answer_tokens, params.most_answer_tokens
+    for quantity, ends in (("input_length", prompts), ("output_length", answers)):
         low = drawn.loc[drawn["quantity"] == quantity, "bin_low_tokens"]
         assert params.edges(*ends)[:-1] == pytest.approx(low.to_list(), abs=0.5)
 
@@ -97,6 +99,12 @@ def test_a_page_begins_with_the_bins_of_the_report():
             {"most_answer_tokens": "1"},
             r"parameter most_answer_tokens: 1 must be more than least_answer_tokens \(1\)",
         ),
+        (
+            "workload-arrivals",
+            {"window_s": "200"},
+            r"parameter window_s: two windows of 200 s are longer than the \d+ s",
+        ),
+        ("workload-arrivals", {"beginning_s": "1"}, "parameter short_window_s: two windows of 1 s"),
         ("workload-arrivals", {"short_window_s": "0"}, "parameter short_window_s: 0.0 is out of range"),
     ],
 )

@@ -45,7 +45,7 @@ def by_bandwidth(table: pd.DataFrame, *, prefill_nodes: int) -> alt.HConcatChart
         _panel(table, _TRANSFER, "Mean time of a transfer (s, logarithmic)"),
     ).resolve_scale(color="independent", shape="independent", strokeDash="independent")
     return finish(
-        chart.add_params(split),
+        chart.add_params(split, alt.param(name="network_rates", value=_RATES)),
         name="network-bandwidth",
         description=_describe(table, prefill_nodes),
         table=table,
@@ -80,7 +80,7 @@ def _panel(table: pd.DataFrame, series: _Series, heading: str) -> alt.LayerChart
         alt.X("bandwidth_gbit_per_s:Q")
         .title("Network of a node (Gbit/s, logarithmic)")
         .scale(type="log", nice=False)
-        .axis(values=_RATES)
+        .axis(values=alt.ExprRef("network_rates"))
     )
     level = base.transform_filter("!isValid(datum.bandwidth_gbit_per_s)")
     grey = alt.ColorValue(PALETTE["reported"])

@@ -31,7 +31,7 @@ def gantt(table: pd.DataFrame, *, pipeline_nodes: int, chunk_tokens: int) -> alt
     chunks = bars.encode(
         x,
         alt.X2("end_s:Q"),
-        alt.Y("stage:O").title("Stage (node)").axis(ticks=False, domain=False),
+        alt.Y("stage:O").title("Stage (node)").axis(ticks=False, domain=False, labelOverlap=True),
         alt.FillOpacity("prompt:N", scale=solid),
         stroke=alt.condition(alt.datum.prompt == "long", alt.value("white"), alt.value(PALETTE["prefill"])),
         tooltip=[

@@ -13,7 +13,8 @@ import pandas as pd
 from mooncake_companion import traces
 from mooncake_companion.costs import load_calibration
 from mooncake_companion.hardware import load_node
-from mooncake_companion.live.hot_holder import GBIT_BYTES, Params, hot_requests, under_way_rows
+from mooncake_companion.live.hot_holder import Params, hot_requests, under_way_rows
+from mooncake_companion.live.network import GBIT_BYTES
 from mooncake_companion.simulator import Result, simulate
 from mooncake_companion.simulator.clock import Clock, Order
 from mooncake_companion.simulator.transfer import Transfers, link_capacities

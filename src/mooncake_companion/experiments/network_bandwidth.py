@@ -8,11 +8,12 @@ import pandas as pd
 
 from mooncake_companion import reported, traces
 from mooncake_companion.costs import prefill_time
-from mooncake_companion.live.network_bandwidth import BITS_PER_BYTE, Params
+from mooncake_companion.live.network import GBIT_BYTES
+from mooncake_companion.live.network_bandwidth import Params
 from mooncake_companion.llm import load_model
 from mooncake_companion.simulator import simulate
 
-__all__ = ["BITS_PER_BYTE", "Params", "busy_nodes", "claims", "run", "splits", "streamed_gbit_per_s"]
+__all__ = ["Params", "busy_nodes", "claims", "run", "splits", "streamed_gbit_per_s"]
 
 
 def run(params: Params) -> pd.DataFrame:
@@ -69,7 +70,7 @@ def streamed_gbit_per_s(params: Params) -> float:
     trace = traces.load(params.trace)
     token_bytes = load_model(params.model).kv_bytes_per_token
     bytes_per_s = float(trace.input_tokens.sum()) * token_bytes / float(trace.arrival_s[-1])
-    return bytes_per_s / params.prefill_nodes * BITS_PER_BYTE / 1e9
+    return bytes_per_s / params.prefill_nodes / GBIT_BYTES
 
 
 def busy_nodes(params: Params, *, compute_s: float | None = None) -> float:

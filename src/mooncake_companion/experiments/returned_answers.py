@@ -16,7 +16,8 @@ import pandas as pd
 from mooncake_companion.costs import transfer_time
 from mooncake_companion.experiments import prefill_scheduling
 from mooncake_companion.experiments.paper_traces import available, chosen, provenance
-from mooncake_companion.live.returned_answers import BITS_PER_BYTE, GAINS, STRETCH, gain_rows
+from mooncake_companion.live.network import GBIT_BYTES
+from mooncake_companion.live.returned_answers import GAINS, STRETCH, gain_rows
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.settings import (
     cache_parameter,
@@ -132,7 +133,7 @@ def _replayed(params: Params) -> dict[str, Trace]:
 
 def _settings(params: Params) -> dict[str, list[Params]]:
     own = params.cluster(return_answers=False).node.nic_bytes_per_s
-    rates = {rate * 1e9 / BITS_PER_BYTE for rate in BANDWIDTHS_GBIT_PER_S} | {own}
+    rates = {rate * GBIT_BYTES for rate in BANDWIDTHS_GBIT_PER_S} | {own}
     sizes = {*CAPACITIES_TOKENS, params.cache_tokens_per_node}
     return {
         "capacity": [dataclasses.replace(params, cache_tokens_per_node=size) for size in sorted(sizes)],

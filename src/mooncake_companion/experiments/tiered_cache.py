@@ -61,7 +61,9 @@ class Params:
         help="of it known before, in whole blocks; less than all",
     )
     nic_bytes_per_s: float = network_parameter("network of a node, in the byte flows; 0: that of `node`")
-    ssd_read_bytes_per_s: float = network_parameter("SSDs of a node, in the byte flows; 0: those of `node`")
+    ssd_read_bytes_per_s: float = parameter(
+        0.0, unit="bytes/s", low=0, high=1e13, help="SSDs of a node, in the byte flows; 0: those of `node`"
+    )
     node: str = node_parameter()
     model: str = model_parameter()
 

@@ -56,9 +56,10 @@ def _told(live: LiveFigure, sliced: Slice | None, values: Mapping[str, Value], o
     changed = [
         f"{name} = {value}"
         for name, value in values.items()
-        if value != published[name] and name != "requests"
+        if value != published[name] and not (name == "requests" and sliced is not None)
     ]
-    setting = f"with {', '.join(changed)}, all else as published" if changed else "with the published setting"
+    first = "as the form has it at first"
+    setting = f"with {', '.join(changed)}, all else {first}" if changed else f"with all {first}"
     of_what = f"on {outcome.replayed:,} requests drawn here, " if outcome.replayed else ""
     if sliced is not None:
         of_what = (

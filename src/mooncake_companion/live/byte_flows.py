@@ -75,7 +75,9 @@ class Params:
         30_000_000, unit="tokens", low=0, high=10**11, help="of SSD, with all tiers"
     )
     nic_bytes_per_s: float = network_parameter()
-    ssd_read_bytes_per_s: float = network_parameter("of a node's SSDs; 0: that of `node`")
+    ssd_read_bytes_per_s: float = parameter(
+        0.0, unit="bytes/s", low=0, high=1e13, help="of a node's SSDs; 0: that of `node`"
+    )
     kvcache_balancing_threshold: float = threshold_parameter()
     node: str = node_parameter()
     model: str = model_parameter()

@@ -65,7 +65,7 @@ class LiveFigure:
     beside_reported : bool
         Whether the figure also has what a paper reports, which stays.
     trace : str
-        Whose slice, where the figure was made from several; else empty.
+        Whose slice, where the figure's own parameters do not say; else empty.
     trace_parameter : str
         Else the parameter of the book's figure that names its trace.
     """
@@ -215,7 +215,7 @@ LIVE: Mapping[str, LiveFigure] = {
         beside_reported=False,
     ),
     "prefix-choices": LiveFigure(
-        params=prefix_choices.SliceParams,
+        params=prefix_choices.WindowParams,
         shown=(
             "count_every_s",
             "prefill_nodes",

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mooncake_companion.costs import load_calibration
+from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, without_decode
@@ -91,7 +92,13 @@ def run(params: Params, sliced: Slice, progress: Progress) -> Outcome:
     """Replicas over time of the blocks of each rank; columns as of `experiments.hot_blocks`."""
     replayed = without_decode(sliced)
     keys = keys_by_rank(block for request in replayed.requests for block in request.blocks)
-    times_s = params.times_s(replayed.requests[-1].arrival_s)
+    last_s = replayed.requests[-1].arrival_s
+    times_s = params.times_s(last_s)
+    if len(times_s) < 2:
+        raise InputError(
+            f"parameter sample_s: {params.sample_s:g} s are longer than the {last_s:.0f} s in which the "
+            "requests arrive; count more often"
+        )
     rows: list[Row] = []
 
     def probe(now_s: float, caches: CachePool) -> None:

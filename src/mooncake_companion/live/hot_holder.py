@@ -1,6 +1,5 @@
 """FAST'25, section 4.2, in a page: many requests want the same prefix from the one node that holds it."""
 
-import dataclasses
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from itertools import accumulate
 
 from mooncake_companion.costs import load_calibration, transfer_time
 from mooncake_companion.hardware import GpuNode, load_node
+from mooncake_companion.live.network import GBIT_BYTES, on_network
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
@@ -19,7 +19,6 @@ from mooncake_companion.simulator.reference import Request, replay
 BLOCK_TOKENS = 512
 HEAD_START_S = 1000.0
 """How long before all others the request comes that leaves the prefix on a node."""
-GBIT_BYTES = 1e9 / 8
 
 _POINTS = 160
 """In time, of what is under way."""
@@ -62,7 +61,7 @@ class Params:
 
     def node_on(self, bandwidth_gbit_per_s: float) -> GpuNode:
         """The node on a network of that line rate, in Gbit/s."""
-        return dataclasses.replace(load_node(self.node), nic_bytes_per_s=bandwidth_gbit_per_s * GBIT_BYTES)
+        return on_network(load_node(self.node), bandwidth_gbit_per_s)
 
     def alone_s(self, bandwidth_gbit_per_s: float) -> float:
         """Seconds that one fetch of the prefix takes on an idle network."""

@@ -10,8 +10,9 @@ from mooncake_companion.costs import (
     transfer_time,
 )
 from mooncake_companion.hardware import GpuNode, load_node
-from mooncake_companion.live.network import on_network
+from mooncake_companion.live.network import on_network, own_or_other_network
 from mooncake_companion.live.outcome import Outcome, Progress, Row
+from mooncake_companion.live.refusals import require_fit
 from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.settings import model_parameter, node_parameter
@@ -49,9 +50,7 @@ class ShareParams(Params):
     """The same, with one cached share and a network of a reader's choice."""
 
     cached_pct: int = parameter(0, unit="%", low=0, high=99, help="share of the prompt that is cached")
-    network_gbit_per_s: float = parameter(
-        0.0, unit="Gbit/s", low=0, high=1e5, help="of a node, in one direction; 0 takes its own"
-    )
+    network_gbit_per_s: float = own_or_other_network()
 
     @property
     def gpu_node(self) -> GpuNode:
@@ -93,6 +92,7 @@ def component_rows(params: Params, input_tokens: int, cached_pct: int) -> list[R
 
 def run(params: ShareParams, _sliced: None, progress: Progress) -> Outcome:
     """A bar for each length, with one cached share; columns as of `experiments.latency_breakdown`."""
+    require_fit(load_node(params.node), load_model(params.model))
     rows: list[Row] = []
     for done, length in enumerate(LENGTHS):
         progress(done, len(LENGTHS))
@@ -104,8 +104,8 @@ def run(params: ShareParams, _sliced: None, progress: Progress) -> Outcome:
         description=(
             "Stacked bars of where the time of one request goes, by prompt length, computed in this browser "
             f"for {params.model} on {params.node} with {params.cached_pct} % cached. At {LENGTHS[-1]:,} "
-            f"tokens decode begins after {longest['prefill'] + moved_s:.3g} s, of which {moved_s:.3g} s are "
-            f"for moving the KV cache, and takes {longest['decode']:.3g} s."
+            f"tokens decode begins after {longest['prefill'] + moved_s:,.2f} s, of which {moved_s:,.2f} s "
+            f"are for moving the KV cache, and takes {longest['decode']:,.2f} s."
         ),
         fixed={"breakdown_cached": params.cached_pct},
         without_reported=""

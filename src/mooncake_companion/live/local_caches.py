@@ -59,7 +59,7 @@ class PageParams(Params):
     )
     kvcache_balancing_threshold: float = threshold_parameter()
     other_shortlist_nodes: int = parameter(
-        0, unit="nodes", low=0, high=64, help="so many queues in one more row; 0: none"
+        0, unit="nodes", low=0, high=64, help="so many queues in one more row, if none has them; 0: none"
     )
 
     @property
@@ -67,7 +67,8 @@ class PageParams(Params):
         """The experiment's, and the reader's."""
         weighed = self.other_shortlist_nodes
         title = "1 queue" if weighed == 1 else f"{weighed} queues"
-        other = {title: {"shortlist_nodes": weighed}} if weighed else {}
+        known = [changed["shortlist_nodes"] for changed in EXPLANATIONS.values()]
+        other = {} if weighed in known else {title: {"shortlist_nodes": weighed}}
         return {**EXPLANATIONS, **other}
 
 

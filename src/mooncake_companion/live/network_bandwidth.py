@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from mooncake_companion.errors import InputError
 from mooncake_companion.live import prefill_scheduling
+from mooncake_companion.live.network import GBIT_BYTES
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.refusals import beside
 from mooncake_companion.live.slices import Slice, ttfts_s
@@ -19,10 +20,8 @@ from mooncake_companion.simulator import reference
 from mooncake_companion.simulator.cluster import Cluster
 from mooncake_companion.simulator.reference import Record
 from mooncake_companion.simulator.scheduler import Routing
-from mooncake_companion.simulator.watched import require_room
 from mooncake_companion.statistics import mean
 
-BITS_PER_BYTE = 8
 TRACE = "conversation"
 """What a page replays a slice of."""
 BANDWIDTHS_GBIT_PER_S = (1.0, 4.0, 10.0, 24.0, 40.0, 80.0, 160.0, 400.0, 1000.0)
@@ -55,7 +54,7 @@ class Params:
 
     def cluster(self, bandwidth_gbit_per_s: float) -> Cluster:
         """The cluster on a network of that bandwidth a node, in Gbit/s."""
-        nic_bytes_per_s = bandwidth_gbit_per_s * 1e9 / BITS_PER_BYTE
+        nic_bytes_per_s = bandwidth_gbit_per_s * GBIT_BYTES
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Params)}
         scheduling = prefill_scheduling.Params(**settings, nic_bytes_per_s=nic_bytes_per_s)
         with beside("model"):
@@ -112,11 +111,11 @@ def run(params: RangeParams, sliced: Slice, progress: Progress) -> Outcome:
     return Outcome(
         rows=rows,
         description=(
-            "Modelled mean time to first token, and of a transfer, by bandwidth, computed in this browser "
-            f"with {params.prefill_nodes} prefill nodes. To the first token: {told}; with everything "
-            f"recomputed {recompute_s:.2f} s."
+            "Modelled mean time to first token, and of a transfer where there is one, by bandwidth, computed "
+            f"in this browser; nodes that prefill: {params.prefill_nodes}. To the first token: {told}; with "
+            f"everything recomputed {recompute_s:.2f} s."
         ),
-        fixed={"split": params.prefill_nodes},
+        fixed={"split": params.prefill_nodes, "network_rates": bandwidths},
         without_reported=(
             "What the paper reports is of the synthetic trace, whose first requests share hardly any prefix "
             "with one another, and is left out."
@@ -125,8 +124,6 @@ def run(params: RangeParams, sliced: Slice, progress: Progress) -> Outcome:
 
 
 def _replay(sliced: Slice, cluster: Cluster) -> list[Record]:
-    with beside("node"):
-        require_room(sliced.requests, cluster, sliced.block_tokens)
     return reference.replay(
         sliced.requests, cluster, block_tokens=sliced.block_tokens, draws=sliced.draws
     ).records

@@ -70,7 +70,7 @@ class Params:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SliceParams(Params):
+class WindowParams(Params):
     """The same, with windows short enough for the minutes of a slice."""
 
     count_every_s: float = parameter(
@@ -92,7 +92,7 @@ class Choice(NamedTuple):
     ttft_s: float
 
 
-def run(params: SliceParams, sliced: Slice, progress: Progress) -> Outcome:
+def run(params: WindowParams, sliced: Slice, progress: Progress) -> Outcome:
     """Count the choices in windows of time; columns as of `experiments.prefix_choices.run`."""
     rows: list[Row] = []
     parts = []

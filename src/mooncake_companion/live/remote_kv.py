@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from mooncake_companion.costs import decode_step_time, load_calibration
 from mooncake_companion.hardware import GpuNode, load_node
-from mooncake_companion.live.network import on_network
+from mooncake_companion.live.network import on_network, own_or_other_network
 from mooncake_companion.live.outcome import Outcome, Progress, Row
+from mooncake_companion.live.refusals import require_fit
 from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.settings import model_parameter, node_parameter
@@ -43,9 +44,7 @@ class Params:
 class NetworkParams(Params):
     """The same, on a network of a reader's choice."""
 
-    network_gbit_per_s: float = parameter(
-        0.0, unit="Gbit/s", low=0, high=1e5, help="of a node, in one direction; 0 takes its own"
-    )
+    network_gbit_per_s: float = own_or_other_network()
 
     @property
     def gpu_node(self) -> GpuNode:
@@ -92,6 +91,7 @@ def read_rows(params: Params) -> list[Row]:
 
 def run(params: NetworkParams, _sliced: None, progress: Progress) -> Outcome:
     """Seconds per token by where the KV cache is read; columns as of `experiments.remote_kv`."""
+    require_fit(load_node(params.node), load_model(params.model))
     progress(0, 1)
     rows = read_rows(params)
     longest = [row for row in rows if row["output_tokens"] == OUTPUT_TOKENS[-1]]

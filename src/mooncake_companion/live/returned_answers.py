@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mooncake_companion.live import prefill_scheduling
+from mooncake_companion.live.network import GBIT_BYTES
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
 from mooncake_companion.parameters import parameter
@@ -16,7 +17,6 @@ from mooncake_companion.statistics import mean
 GAINS = ("hit_ratio_points", "ttft_saved_pct", "prefill_saved_pct")
 STRETCH = 0.001
 """By how much slower requests arrive from one pair of replays to the next."""
-BITS_PER_BYTE = 8
 WORKLOAD = "conversation"
 """What a page replays a slice of."""
 
@@ -52,7 +52,7 @@ def gain_rows(cluster: Cluster, gains: Sequence[tuple[float, float, float]]) -> 
     return [
         {
             "cache_tokens_per_node": cluster.cache_tokens_per_node,
-            "bandwidth_gbit_per_s": cluster.node.nic_bytes_per_s * BITS_PER_BYTE / 1e9,
+            "bandwidth_gbit_per_s": cluster.node.nic_bytes_per_s / GBIT_BYTES,
             "gain": gain,
             "mean": mean(values),
             "low": min(values),

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mooncake_companion.costs import Calibration, load_calibration, transfer_time
+from mooncake_companion.live.network import GBIT_BYTES
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.parameters import check, parameter
 
@@ -70,7 +71,7 @@ def engine_rows(
 def run(params: NetworkParams, _sliced: None, progress: Progress) -> Outcome:
     """Seconds by size over one network; columns as of `experiments.transfer_latency`."""
     progress(0, 1)
-    rate = params.bandwidth_gbit_per_s * 1e9 / 8
+    rate = params.bandwidth_gbit_per_s * GBIT_BYTES
     paper = [name for name, nic_bytes_per_s in NETWORKS.items() if nic_bytes_per_s == rate]
     network = paper[0] if paper else f"{params.bandwidth_gbit_per_s:g} Gbit/s"
     calibration = replace(load_calibration(), network_utilisation=params.network_utilisation)
@@ -81,8 +82,8 @@ def run(params: NetworkParams, _sliced: None, progress: Progress) -> Outcome:
         description=(
             "Line: time of a transfer between two nodes by its size, computed in this browser for "
             f"{params.bandwidth_gbit_per_s:g} Gbit/s, of which {params.network_utilisation:.0%} are reached. "
-            f"{longest['transferred_bytes'] / 1e9:.0f} GB take {longest['transfer_s']:.3g} s, "
-            f"{longest['bytes_per_s'] / 1e9:.3g} GB/s. {'Grey marks: reported.' if paper else ''}"
+            f"{longest['transferred_bytes'] / 1e9:.0f} GB take {longest['transfer_s']:,.2f} s, "
+            f"{longest['bytes_per_s'] / 1e9:,.2f} GB/s. {'Grey marks: reported.' if paper else ''}"
         ).rstrip(),
         fixed={"latency_network": network},
         without_reported="" if paper else "Nothing is reported of this network.",

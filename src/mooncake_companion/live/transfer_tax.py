@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from mooncake_companion.costs import load_calibration, prefill_time, transfer_time
 from mooncake_companion.hardware import GpuNode, load_node
+from mooncake_companion.live.network import GBIT_BYTES
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.llm import TransformerModel, load_model
 from mooncake_companion.parameters import check, parameter
@@ -45,7 +46,7 @@ def tax_rows(node: GpuNode, model: TransformerModel, bandwidths_gbit_per_s: Iter
     for bandwidth in bandwidths_gbit_per_s:
         for tokens in LENGTHS:
             size_bytes = tokens * model.kv_bytes_per_token
-            transfer_s = transfer_time(bandwidth * 1e9 / 8, size_bytes, calibration=calibration)
+            transfer_s = transfer_time(bandwidth * GBIT_BYTES, size_bytes, calibration=calibration)
             load_s = size_bytes / node.host_to_device_bytes_per_s
             prefill_s = prefill_time(node, model, tokens, calibration=calibration)
             rows += rows_of("modelled", bandwidth, tokens, prefill_s, transfer_s, load_s)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from mooncake_companion.costs import decode_step_time, load_calibration, prefill_time
 from mooncake_companion.hardware import load_node
 from mooncake_companion.live.outcome import Outcome, Progress, Row
+from mooncake_companion.live.refusals import require_fit
 from mooncake_companion.llm import load_model
 from mooncake_companion.parameters import check, parameter
 from mooncake_companion.settings import model_parameter, node_parameter
@@ -82,6 +83,7 @@ def _rows(stage: str, points: Sequence[tuple[int, int, int, float]]) -> list[Row
 
 def run(params: Params, _sliced: None, progress: Progress) -> Outcome:
     """Both phases on the reader's node; columns as of `experiments.two_phases`."""
+    require_fit(load_node(params.node), load_model(params.model))
     progress(0, 1)
     rows = phase_rows(params)
     longest, alone = rows[len(LENGTHS) - 1], rows[len(LENGTHS)]

@@ -66,6 +66,13 @@ def arrivals(params: ArrivalParams, sliced: Slice, progress: Progress) -> Outcom
         "Whole slice": (params.window_s, arrival_s[-1]),
         "Its beginning": (params.short_window_s, params.beginning_s),
     }
+    for name, (window_s, until_s) in zip(("window_s", "short_window_s"), views.values(), strict=True):
+        lasts_s = min(until_s, arrival_s[-1])
+        if lasts_s < 2 * window_s:
+            raise InputError(
+                f"parameter {name}: two windows of {window_s:g} s are longer than the {lasts_s:.0f} s that "
+                "are drawn; take shorter ones"
+            )
     rows = [
         row | {"workload": TRACE, "trace": sliced.name, "view": view, "window_s": window_s}
         for view, (window_s, until_s) in views.items()

@@ -15,7 +15,7 @@ from mooncake_companion.costs import (
 )
 from mooncake_companion.errors import InputError
 from mooncake_companion.hardware import GpuNode, load_node, load_nodes
-from mooncake_companion.live.network import on_network
+from mooncake_companion.live.network import on_network, own_or_other_network
 from mooncake_companion.live.outcome import Outcome, Progress, Row
 from mooncake_companion.live.slices import Slice, hit_ratio, ttfts_s
 from mooncake_companion.live.systems import BATCHINGS, MOONCAKE
@@ -55,9 +55,7 @@ class Params:
     cache_bytes_per_node: float = parameter(
         1e12, unit="bytes", low=0, high=1e15, help="DRAM for KV cache on each prefill node"
     )
-    network_gbit_per_s: float = parameter(
-        0.0, unit="Gbit/s", low=0, high=1e5, help="of a node, in one direction; 0 takes its own"
-    )
+    network_gbit_per_s: float = own_or_other_network()
     kvcache_balancing_threshold: float = threshold_parameter()
     admission: str = parameter("none", choices=tuple(Admission), help="when requests are turned away")
     ttft_limit_s: float = parameter(30.0, unit="s", low=0.01, high=1000, help="limit of the first token")
@@ -225,7 +223,7 @@ def by_model(params: ModelParams, _sliced: None, progress: Progress) -> Outcome:
     progress(0, 1)
     name = "yours"
     rows = model_rows(load_models() | {name: params.own}, name, params.cache_bytes_per_node)
-    parts = [f"{row['title']} {row['kv_bytes_per_token'] / 1e3:,.3g} KB" for row in rows]
+    parts = [f"{row['title']} {row['kv_bytes_per_token'] / 1e3:,.1f} KB" for row in rows]
     return Outcome(
         rows=rows,
         description=(

@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 def control_html(spec: figures.Spec) -> str:
     """Where a reader computes a figure again, or why not here; empty for a figure that says neither.
 
-    It stays hidden until the page's script has seen that it works.
+    The form stays hidden until the page's script has seen that it works.
     """
     name = spec["name"]
     if name in ELSEWHERE:
@@ -91,14 +91,14 @@ def control_html(spec: figures.Spec) -> str:
 
 
 def _about(replays: bool, origin: Mapping[str, Any]) -> str:
-    what = (
-        f"replays the first requests of the {html.escape(str(origin['trace_source']).rstrip('. '))}, not all"
+    of_what = (
+        f" from the first requests of the {html.escape(str(origin['trace_source']).rstrip('. '))}, not all"
         if replays
-        else "computes the figure"
+        else ""
     )
     return (
-        f"The model’s reference engine {what}, in this browser. The first run starts Python, some "
-        "6 MB; nothing is sent anywhere."
+        f"Computes the figure in this browser{of_what}. The first run starts Python, some 6 MB; nothing is "
+        "sent anywhere."
     )
 
 
