@@ -104,6 +104,10 @@ def open_page(chromium, address):
         if not request.url.startswith((address, "data:", "blob:")):
             complaints.append(f"outside request: {request.url}")
 
+    def failed(request):
+        if request.failure != "net::ERR_ABORTED":  # as a page's icon is when the page closes too soon
+            complaints.append(f"failed request: {request.url}: {request.failure}")
+
     def logged(message):
         if message.type == "error":
             complaints.append(f"console: {message.text}")
@@ -113,7 +117,7 @@ def open_page(chromium, address):
         contexts.append(context)
         page = context.new_page()
         page.on("request", requested)
-        page.on("requestfailed", lambda request: complaints.append(f"failed request: {request.url}"))
+        page.on("requestfailed", failed)
         page.on("console", logged)
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
         page.goto(f"{address}/{path}")

@@ -54,7 +54,7 @@ CHANGED = {
     "node-split": {"requests": "100", "nodes": "5", "least_prefill_nodes": "2", "most_prefill_nodes": "4"},
     "request-rate": {"requests": "50", "highest_rate_per_s": "3.5", "nodes": "8", "tbt_multiple": "2"},
     "transfer-latency": {"bandwidth_gbit_per_s": "3200", "network_utilisation": "0.45", "startup_s": "0.1"},
-    "latency-breakdown": {"model": "deepseek-v3", "network_gbit_per_s": "25", "cached_pct": "60"},
+    "latency-breakdown": {"model": "mixtral-8x7b", "network_gbit_per_s": "25", "cached_pct": "60"},
     "hot-holder-under-way": {"requests": "60", "prefix_tokens": "9000", "bandwidth_gbit_per_s": "25.5"},
     "measured-prefill": {"gpus": "4", "prefill_overhead_s": "0.02", "linear_utilisation": "0.6"},
     "measured-decode": {"decode_overhead_s": "0.005", "hbm_utilisation": "0.7", "host_sequence_s": "0"},
